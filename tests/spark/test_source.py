@@ -90,7 +90,7 @@ def test_json_values_are_columns(spark: SparkSession, data: str, broker: Blockin
     ]
     for wrong, words in (
         ("id BIGINT NOT NULL", "value.id must be able to be null: leave out NOT NULL"),
-        ("id BIGINT, at STRUCT<x: INTERVAL DAY>", "value.at.x is interval day, and no JSON becomes that"),
+        ("id BIGINT, at STRUCT<x: INTERVAL DAY>", "value.at.x is interval day, which JSON cannot become"),
         ("id BIGINT, id STRING", "value.id twice"),
     ):
         with pytest.raises(Exception, match=words):

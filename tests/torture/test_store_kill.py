@@ -263,7 +263,7 @@ def test_death_in_a_backup_and_in_a_restore(
     """Half a copy is none; the source is as it was."""
     world = used.copy(tmp_path / "data")
     start(copier, "backup", str(world.path), str(tmp_path / "half"), "backup_copied", countdown).wait(KILLED)
-    with pytest.raises(NotFound, match="not finished"):
+    with pytest.raises(NotFound, match="is incomplete"):
         restore(tmp_path / "half", tmp_path / "new")
     backup(world.path, tmp_path / "backup")
     where = str(tmp_path / "half-restored")

@@ -1,4 +1,4 @@
-"""Where the broker is, as options say it: what travels to tasks, and makes a client there."""
+"""The address of a broker with its credentials, from options; sent to tasks."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ if TYPE_CHECKING:
 
 SCHEMES = ("holdfast", "pulsar", "holdfast+ssl", "pulsar+ssl")
 CREDENTIALS = ("token", "tlsTrustCertsFilePath", "tlsCertificateFilePath", "tlsKeyFilePath")
-"""The options that say who this is, and who is believed: whoever reaches a broker hands over all of them."""
+"""The options for authentication and TLS. Every connection to a broker uses all of them."""
 
 
 def tls_context(trust: str | None, certificate: str | None = None, key: str | None = None) -> ssl.SSLContext:
-    """Whom to believe and what to show.
+    """Return a TLS context with the certificates to trust and to show.
 
     Raises:
-        BadConfiguration: a file is not there, or is none.
+        BadConfiguration: a file is missing, or does not have them.
     """
     if key is not None and certificate is None:
-        raise BadConfiguration("tlsKeyFilePath is the key of a certificate; give tlsCertificateFilePath, too")
+        raise BadConfiguration("tlsKeyFilePath is given without tlsCertificateFilePath; give both")
     try:
         made = ssl.create_default_context(cafile=trust)
     except OSError as error:
@@ -40,32 +40,32 @@ def tls_context(trust: str | None, certificate: str | None = None, key: str | No
 
 
 def _no_password() -> str:
-    raise ValueError("the key has a password; give one without")
+    raise ValueError("the key has a password; give a key without a password")
 
 
 @dataclass(frozen=True)
 class Address:
-    """A broker that serves."""
+    """Address and credentials of a serving broker."""
 
     url: str
     token: str | None = field(default=None, repr=False)
     trust: str | None = None
     """A file with the certificates to trust, instead of the system's."""
     certificate: str | None = None
-    """A file with the certificate to show, for brokers that ask for one ..."""
+    """A file with the client's certificate, for brokers that ask for one ..."""
     key: str | None = field(default=None, repr=False)
-    """... and one with its key, if it is not in the same."""
+    """... and a file with its key, if it is not in the same file."""
 
     @classmethod
     def of(cls, options: Mapping[str, Any], why: str) -> Address:
-        """From parsed options.
+        """Return the address in parsed options.
 
         Args:
             options: of the source or the sink.
-            why: who needs it, for the error.
+            why: the component that needs it, for the error.
 
         Raises:
-            BadConfiguration: there is no `service.url`, or it is no broker's.
+            BadConfiguration: `service.url` is missing, or is not a broker's binary address.
         """
         url = options.get("service.url")
         if not url:
@@ -81,7 +81,7 @@ class Address:
         return cls(url, *(options.get(each) for each in CREDENTIALS)).checked()
 
     def checked(self) -> Address:
-        """The same. Raises BadConfiguration: it is no broker's binary address."""
+        """Return this address. Raises BadConfiguration: it is not a broker's binary address."""
         try:
             self.client(1.0).close()
         except (Misuse, OSError) as error:
@@ -90,18 +90,19 @@ class Address:
 
     @classmethod
     def beside(cls, options: Mapping[str, Any], why: str, topic: str | None = None) -> Address:
-        """The same where `service.url` may also be the HTTP address that a source reads from: the broker is
-        asked there for its binary one.
+        """Like `of`, but `service.url` may be the HTTP address that a source reads from.
+
+        The broker is asked there for its binary address.
 
         Args:
             options: of the source or the sink.
-            why: who needs it, for the error.
-            topic: where it is to be written, if that is known: whoever may produce there is told. Otherwise
-                whoever may consume from something is.
+            why: the component that needs it, for the error.
+            topic: the topic to write to, if it is known; the token needs the right to produce to it. Without
+                it, the token needs the right to consume from some topic.
 
         Raises:
-            BadConfiguration: there is no `service.url`, or it is no broker's.
-            Timeout: nobody answers there.
+            BadConfiguration: `service.url` is missing, or is not a broker's address.
+            Timeout: the broker does not answer.
         """
         if (options.get("service.url") or "").partition("://")[0] not in ("http", "https"):
             return cls.of(options, why)
@@ -111,8 +112,8 @@ class Address:
         return cls.of({**options, "service.url": url}, why)
 
     def client(self, timeout_s: float) -> Client:
-        """Connects with its first request; a request is repeated for so long."""
-        from holdfast.client import Client  # brings the wire, which readers of files do not need
+        """Return a client, which connects with its first request; requests are repeated for `timeout_s`."""
+        from holdfast.client import Client  # loads the protocol, which readers of files do not need
 
         secure = self.url.partition("://")[0].endswith("+ssl")
         tls = tls_context(self.trust, self.certificate, self.key) if secure else None

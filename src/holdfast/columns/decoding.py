@@ -1,11 +1,11 @@
-"""From entries to Arrow: the core decodes, and asks here for what it cannot know.
+"""Decode entries to Arrow: the core decodes, and asks here for what it cannot know.
 
-Compressed payloads are opened, the parts of a chunked message are found and joined, and what is damaged is
-refused or left out. Everything is per client batch or per chunk; nothing here is called for each message.
+Here compressed payloads are opened, the parts of chunked messages are found and joined, and damaged entries
+are refused or left out. All this is done per client batch or per chunk, never per message.
 
-A chunked message belongs to whoever reads its last part. The others may stand before the range, and are
-looked for there, step by step, in what is still kept. One that lacks a part where a block is damaged is
-damaged itself, wherever ranges begin.
+A chunked message belongs to the range of its last part. Earlier parts may be before the range. They are
+looked for there, step by step, among the entries that are still kept. A message that lacks a part where a
+block is damaged counts as damaged, independent of the ranges that are read.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from holdfast.ledger.files.table import RUN_ENTRIES
 log = logging.getLogger("holdfast.pipeline.decoding")
 
 _LOOK_BACK_ENTRIES = 16
-"""So many at first: a beginning is mostly near; then more, while they are small."""
+"""How many entries are searched first: a beginning is mostly near. Later steps are larger."""
 _LOOK_BACK_STEP = 4 << 20
 PARTS_MAX = 1 << 18
-"""Of chunked messages, known at a time. One message of SIZE_MAX in parts of 4 KiB is a quarter of it."""
+"""How many parts of chunked messages are known at a time: four times those of the largest message."""
 
 
 @dataclass(frozen=True)
 class Wish:
-    """What is wanted of the messages."""
+    """Which columns and rows of the messages are wanted."""
 
     columns: list[str]
     permissive: bool = False
@@ -45,11 +45,11 @@ class Wish:
     publish_max_us: int | None = None
     keys: tuple[bytes, ...] | None = None
     whole: int | None = None
-    """What was trimmed behind this position is missed: a chunked message without its beginning is a loss
-    (DataLoss). None: it is left out, with a warning."""
+    """If entries from this position on were trimmed, a chunked message without its beginning is a loss
+    (DataLoss). `None`: it is left out, with a warning."""
 
     def decoder(self, name: str) -> Columns:
-        """A new decoder for a topic of this full name."""
+        """Return a new decoder for a topic of this full name."""
         topic, partition = topic_and_partition(name)
         return Columns(
             self.columns,
@@ -62,12 +62,12 @@ class Wish:
 
     @property
     def all_rows(self) -> bool:
-        """No filter leaves out any."""
+        """Whether there is no filter."""
         return self.publish_min_us is None and self.publish_max_us is None and self.keys is None
 
 
 class _Part(NamedTuple):
-    """Of a chunked message."""
+    """A part of a chunked message."""
 
     number: int
     of: int
@@ -79,21 +79,24 @@ class _Part(NamedTuple):
 
     @property
     def settles(self) -> bool:
-        """Whatever of the message stands before this one does not matter for what stands behind."""
+        """Whether earlier parts of the message do not matter for what follows."""
         return self.number == 0 or self.last
 
 
 class _Parts(dict[bytes, list[_Part]]):
-    """By the digest of a message's uuid: its parts from the last one on that settles what was before."""
+    """Parts of chunked messages, by the digest of the uuid.
+
+    Each list starts with the last part that settles what was before it.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.count = 0
         self.forgot = False
-        """Of more than PARTS_MAX, those of the messages that nothing was added to for longest."""
+        """Whether parts were dropped because there were more than PARTS_MAX."""
 
     def note(self, uuid: bytes, part: _Part) -> None:
-        """One more, in the order of positions. One that is not above those before it is there already."""
+        """Add a part, in the order of positions; one that was sent again is ignored."""
         parts = self.pop(uuid, [])
         if part.settles:
             self.count -= len(parts)
@@ -107,7 +110,7 @@ class _Parts(dict[bytes, list[_Part]]):
             self.forgot = True
 
     def put_before(self, uuid: bytes, earlier: list[_Part]) -> None:
-        """What stands before those that are known, unless that does not matter."""
+        """Add parts from before the range, unless the known ones settle that."""
         known = self.get(uuid, [])
         if not known or not known[0].settles:
             self[uuid] = [*earlier, *(each for each in known if each.number > earlier[-1].number)]
@@ -115,7 +118,7 @@ class _Parts(dict[bytes, list[_Part]]):
 
 
 class Decoding:
-    """One range of one topic, while it is read."""
+    """Reads one range of one topic as rows."""
 
     def __init__(self, topic: EntryReader, start: int, stop: int, wish: Wish) -> None:
         self._topic = topic
@@ -126,28 +129,28 @@ class Decoding:
         self._seen = _Parts()
         """Parts of chunked messages in the range."""
         self._before = _Parts()
-        """The same before the range, as far as was looked back."""
+        """Parts before the range, as far as was searched."""
         self._back_to = start
-        """So far."""
+        """The position down to which was searched."""
         self._back_bytes = 0
         self._holes = array("q")
-        """Where blocks are damaged, in the range and before it: a part of a chunked message may be there."""
+        """Positions of damaged blocks, in the range and before it, where a part may be missing."""
         self._left_out = array("q")
-        """Entries of the range without rows, for what is wrong with them."""
+        """Entries of the range that were left out as damaged."""
         self.at = start
-        """All before it was decoded."""
+        """All entries before this one are decoded."""
 
     @property
     def damaged(self) -> int:
-        """Entries that were left out."""
+        """How many entries were left out."""
         return len(self._left_out)
 
     def damaged_below(self, ordinal: int) -> int:
-        """Those of them before this one."""
+        """Return how many entries before this one were left out."""
         return bisect.bisect_left(self._left_out, ordinal)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The rows. Raises Corrupt, NotFound as `TopicReader.run` does."""
+        """Yield the rows. Raises Corrupt, NotFound like `TopicReader.run`."""
         while self.at < self._stop:
             try:
                 run = self._topic.run(self.at, self._stop)
@@ -184,7 +187,7 @@ class Decoding:
                 at += 1
 
     def _help(self, run: Entries, at: int, why: str) -> bool:
-        """Whether the decoder can go on with this entry; otherwise with the next."""
+        """Help the decoder with this entry; return whether it can continue with it."""
         ordinal = run.first_ordinal + at
         words = self._decoder.fault() if why == "unsound" else ""
         if not words:
@@ -196,11 +199,11 @@ class Decoding:
             except Unpackable as error:
                 words = str(error)
         place = f"{self._topic.name}, position {ordinal}: entry {run.ledger}:{run.first_entry + at}"
-        self._leave_out(run.ledger, run.first_entry + at, ordinal, f"{place} is no message: {words}")
+        self._leave_out(run.ledger, run.first_entry + at, ordinal, f"{place} is not a message: {words}")
         return False
 
     def _payload(self, run: Entries, at: int) -> Any:
-        """What the entry at which the decoder stopped holds; None: it is no message by itself."""
+        """Return the payload of the entry; `None` if it is not a message by itself."""
         compression, size, uuid, chunk, chunks, found = packed_entry(run, at)
         payload: bytes | bytearray | None = found
         if chunks > 1:
@@ -212,10 +215,10 @@ class Decoding:
     # -- chunks ----------------------------------------------------------------------------------------
 
     def _join(self, uuid: bytes, chunk: int, chunks: int, ordinal: int, payload: bytes) -> bytearray | None:
-        """The whole message, with its last part; None before, and if it cannot be.
+        """Return the whole message at its last part; otherwise, or without a part, `None`.
 
-        Parts count in order. A message that begins again begins anew; a part that was sent again is one too
-        many, also the last one: that message has had its row.
+        Parts count in order. A first part starts the message anew. A part that was sent again is ignored,
+        also the last one: that message has had its row.
         """
         this, parts = _Part(chunk, chunks, ordinal), self._seen.get(uuid, [])
         self._seen.note(uuid, this)
@@ -242,42 +245,42 @@ class Decoding:
         return self._read_parts(places, ordinal, payload)
 
     def _read_parts(self, places: list[int], ordinal: int, last: bytes) -> bytearray | None:
-        found = bytearray()  # not each part and then all of them: they may be large
+        found = bytearray()  # one buffer: parts may be large
         for place in places:
             try:
                 found += packed_entry(self._topic.run(place, place + 1), 0)[5]
-            except NotFound:  # trimmed since it was seen: this message is hit, no other
+            except NotFound:  # trimmed since it was seen
                 self._beheaded(ordinal, True, (place, place))
                 return None
             except Corrupt as error:
                 raise Unpackable(f"its part at position {place} is damaged: {error}") from error
             if len(found) + len(last) > SIZE_MAX:
-                raise Unpackable(f"its parts together have more than {SIZE_MAX} bytes, the most that is read")
+                raise Unpackable(f"its parts together have more than {SIZE_MAX} bytes, the limit")
         found += last
         return found
 
     def _beheaded(self, ordinal: int, trimmed: bool, between: tuple[int, int]) -> None:
-        """A message of which a part is not to be found, in this range.
+        """Handle a message of which a part cannot be found, in this range.
 
         Raises:
-            DataLoss: it was trimmed, and whoever reads had a right to it.
-            Unpackable: something is damaged there.
+            DataLoss: the part was trimmed, and `Wish.whole` says that this is a loss.
+            Unpackable: a block where the part may have been is damaged.
         """
-        words = f"{self._topic.name}, position {ordinal}: the beginning of this chunked message is gone"
+        words = f"{self._topic.name}, position {ordinal}: the beginning of this chunked message is missing"
         first, _ = self._topic.plan()
         if trimmed and self._wish.whole is not None and first > self._wish.whole:
             raise DataLoss(
-                f"{words}: entries below {first} were trimmed; set failOnDataLoss=false to go on without it"
+                f"{words}: entries below {first} were trimmed; set failOnDataLoss=false to read without it"
             )
         at = bisect.bisect_left(self._holes, between[0])
         if at < len(self._holes) and self._holes[at] < between[1]:
             raise Unpackable(
-                f"a part of it is missing, and position {self._holes[at]}, where it may have been, is damaged"
+                f"a part is missing, and may have been at position {self._holes[at]}, which is damaged"
             )
         log.warning("%s, and it is left out", words)
 
     def _look_back(self, uuid: bytes) -> list[_Part]:
-        """What of this message stands before the range; looks no further back than to where that is known."""
+        """Find the parts of a message before the range, no further back than needed."""
         first, _ = self._topic.plan()
         step = _LOOK_BACK_ENTRIES
         while self._back_to > first and self._back_bytes < LOOK_BACK_BYTES:
@@ -293,13 +296,13 @@ class Decoding:
         return self._before.get(uuid, [])
 
     def _look_further(self, start: int) -> None:
-        """From what is known of the entries before the range to this one."""
+        """Extend the search before the range down to this position."""
         found, holes = _Parts(), array("q")
         at = start
         while at < self._back_to:
             try:
                 run = self._topic.run(at, self._back_to)
-            except Corrupt:  # whoever reads that range says so; here it matters where a part is missing
+            except Corrupt:  # reported by the reader of that range; needed here for missing parts
                 holes.append(at)
                 at += 1
                 continue
@@ -322,7 +325,7 @@ class Decoding:
         self, ledger: int, entry: int, ordinal: int, words: str, cause: Exception | None = None
     ) -> None:
         if not self._wish.permissive:
-            raise Corrupt(f"{words}; mode=permissive reads on without it") from cause
+            raise Corrupt(f"{words}; set mode=permissive to leave it out") from cause
         self._left_out.append(ordinal)
         if "corrupt" in self._wish.columns and self._wish.all_rows:
             self._decoder.corrupt(ledger, entry, ordinal, words)

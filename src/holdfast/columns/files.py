@@ -1,7 +1,7 @@
-"""Where the source reads: an interface, and its implementation over a broker's files.
+"""Read topics from a broker's files, and the interface that network reads share.
 
-`Place` is where topics are, `TopicReader` is one of them. What they hand over is below `visible`, and
-verified. The other implementation, over the network, is `holdfast.columns.remote`.
+`Place` holds topics, `TopicReader` is one topic. They return verified entries below `visible`. The network
+implementation is `holdfast.columns.remote`.
 """
 
 from __future__ import annotations
@@ -39,22 +39,22 @@ if TYPE_CHECKING:
 log = logging.getLogger("holdfast.pipeline.reading")
 
 PARTITIONS_TRIED = 1000
-"""Whether a damaged table is of a partition of some topic is tried with so many."""
+"""How many partitions of a topic are tried to find the topic of a damaged table."""
 RUN_BYTES = 1 << 20
-"""What is read at once: it fits into the processor's cache, and is decoded there."""
+"""How many bytes are read at once: they fit into the processor's cache, and are decoded there."""
 OPEN_LEDGERS = 64
-"""Ledgers that are held open for all topics of a place, two descriptors each ..."""
+"""Ledgers that stay open for all topics of a place, with two descriptors each ..."""
 OPEN_ALONE = 4
-"""... and for a topic by itself, as one read opens it: one after the other is needed."""
+"""... and for a single topic, which needs them one after the other."""
 STEPS_OF_ONE = 64
-"""So many damaged entries in a row are passed one by one in a search by time; then in larger steps."""
+"""How many damaged entries in a row a search by time passes one by one; then in larger steps."""
 POINTS_MAX = 4096
-"""For so many ordinals weights are asked for within ledgers, at most about twice as many are told."""
-_PARTITION = re.compile(r"(.*)-partition-(0|[1-9][0-9]{0,8})")  # 007 is no number of a partition
+"""Weights within ledgers are returned for about this many ordinals, at most about twice as many."""
+_PARTITION = re.compile(r"(.*)-partition-(0|[1-9][0-9]{0,8})")  # 007 is not a partition's number
 
 
 def topic_and_partition(name: str) -> tuple[str, int]:
-    """A topic's name, and which of its partitions; 0 where it has none.
+    """Return a topic's name and the partition's number; 0 if it has no partitions.
 
     Example:
         >>> topic_and_partition("persistent://public/default/orders-partition-3")
@@ -67,104 +67,105 @@ def topic_and_partition(name: str) -> tuple[str, int]:
 
 
 def is_among(name: str, among: set[str]) -> bool:
-    """Whether a topic, or the topic of a partition, is one of these; all are, if none is named."""
+    """Return whether a topic or its partitioned topic is among these; empty means all."""
     return not among or name in among or topic_and_partition(name)[0] in among
 
 
 class Rows(Protocol):
-    """One range of one topic, while it is read."""
+    """Reads one range of one topic as rows."""
 
     at: int
-    """All before it was handed over."""
+    """All entries before this one were returned."""
 
     @property
     def damaged(self) -> int:
-        """Entries that were left out (mode=permissive)."""
+        """How many entries were left out (mode=permissive)."""
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """In the order of positions. Raises NotFound, Corrupt as `EntryReader.run` does."""
+        """Yield the rows by position. Raises NotFound, Corrupt like `EntryReader.run`."""
 
 
 class TopicReader(Protocol):
-    """One topic, or one partition of one."""
+    """A topic, or a partition of one."""
 
     name: str
     incarnation: bytes
     home: bytes
-    """The incarnation of its directory; empty: it is elsewhere, and not known."""
+    """The incarnation of its directory; empty if the directory is on another machine."""
 
     def plan(self) -> tuple[int, int]:
-        """What can be read now: ordinals from the first, up to, without, the second."""
+        """Return the range that can be read now: the first ordinal, and the end."""
 
     def at_time(self, time_ms: int) -> int:
-        """The ordinal of the first entry that was stored at this time or later."""
+        """Return the ordinal of the first entry that was stored at this time or later."""
 
     def weights(self, start: int, stop: int, step: int = 0) -> list[tuple[int, int]]:
-        """(ordinal, bytes before it) for some ordinals of the range, both its ends included.
+        """Return (ordinal, bytes before it) for some ordinals of the range, and for both ends.
 
-        A hint, and never an error: what was trimmed since the plan weighs nothing, and reading says so.
+        A hint, and never an error: entries that were trimmed since the plan have no weight, and a read
+        reports it.
 
         Args:
-            step: there is one for about so many bytes, or for each larger entry, but not many more than
-                POINTS_MAX in all; 0: one for each ledger.
+            step: bytes between ordinals, roughly; at least one entry. At most about twice POINTS_MAX ordinals
+                are returned. 0: one ordinal for each ledger.
         """
 
     def open_chunks(self, start: int, stop: int, before: list[OpenChunks]) -> list[OpenChunks]:
-        """The chunked messages that are open at `stop`, given those at `start`."""
+        """Return the chunked messages that are open at `stop`, given those at `start`."""
 
     def decoding(self, start: int, stop: int, wish: Wish) -> Rows:
-        """A range that `plan` gave, as rows: decoded here, or where the topic is."""
+        """Return a range of `plan` as rows: decoded here, or by the topic's broker."""
 
 
 class EntryReader(TopicReader, Protocol):
-    """One whose entries are here."""
+    """A topic whose entries are on this machine."""
 
     def locate(self, ordinal: int) -> tuple[int, int]:
-        """The ledger and the entry of an ordinal that `plan` gave."""
+        """Return ledger and entry of an ordinal within `plan`."""
 
     def run(self, start: int, stop: int) -> Entries:
-        """The first entries of a range that `plan` gave: some, in one ledger.
+        """Return the first entries of a range within `plan`: at least one, in one ledger.
 
         Raises:
-            NotFound: the beginning was trimmed meanwhile; plan again.
+            NotFound: the beginning has been trimmed; plan again.
             Corrupt: the first block is damaged; the text names file and offset.
         """
 
 
 class Place(Protocol):
-    """Where topics are."""
+    """Holds topics: a directory, or a serving broker."""
 
     def topics(self, among: Collection[str] = ()) -> list[str]:
-        """The full names of those that have something to read; a damaged one, too, of which `open` says so.
+        """Return the full names of topics with entries; also of damaged ones, which `open` reports.
 
         Args:
-            among: the topics that are looked for, if not all; their partitions are meant, too.
+            among: the topics to look for, with their partitions; empty: all.
 
         Raises:
-            Corrupt: one is damaged so that its name is not known, and it may be looked for.
+            Corrupt: a damaged table has lost its name, and may be one of these.
         """
 
     def open(self, name: str) -> TopicReader:
-        """Raises NotFound."""
+        """Open a topic. Raises NotFound."""
 
 
 class FilePlace:
-    """A broker's directory on this machine. No lock is taken: the broker may run."""
+    """A broker's directory on this machine. The broker may run: no lock is taken."""
 
     def __init__(self, directory: str) -> None:
         self.directory = Path(directory)
-        incarnation = directory_incarnation(self.directory)  # it is a broker's
+        incarnation = directory_incarnation(self.directory)  # raises if it is not a broker's
         self._ledgers = OpenLedgers(self.directory, incarnation, OPEN_LEDGERS)
         self._names: dict[str, str] = {}
-        """By the table's file: a file is for one name for good."""
+        """Topic names by the table's file; a file has one name for good."""
         self._open: dict[str, FileTopic] = {}
 
     def topics(self, among: Collection[str] = ()) -> list[str]:
-        """As Place."""
+        """See Place."""
         names: dict[str, str] = {}
         for each in list(os.scandir(self.directory / TOPICS)):
             if each.name.endswith(".table"):
-                # A name that is not found: deleted while this looked, or damaged, and none of those.
+                # Not found: deleted during this call, or damaged and not one of these.
                 with contextlib.suppress(NotFound):
                     names[each.name] = self._names.get(each.name) or self._name(Path(each.path), among)
         self._names = names
@@ -174,7 +175,12 @@ class FilePlace:
         return sorted(name for name in there if is_among(name, wanted))
 
     def _name(self, table: Path, among: Collection[str]) -> str:
-        """Raises NotFound: it is gone, or damaged and of none of these. Corrupt: it may be of any."""
+        """Return the topic of a table.
+
+        Raises:
+            NotFound: the table is gone, or damaged and not of one of these.
+            Corrupt: the table is damaged, and may be of any topic.
+        """
         try:
             return read_table_file(table).name
         except (Corrupt, OSError) as error:
@@ -186,24 +192,24 @@ class FilePlace:
                 name = next((one for one in (each, *parts) if table_path(one).endswith(table.name)), name)
             if name is not None:
                 return name
-            words = f"{table}, of a topic that cannot be told: {error}"
+            words = f"{table}, of an unknown topic: {error}"
             if not among:
-                raise Corrupt(f"{words}. Topics that are named, and not by a pattern, can be read") from error
+                raise Corrupt(f"{words}. Name the topics to read, instead of a pattern") from error
             log.warning("%s", words)
             raise NotFound(words) from error
 
     def open(self, name: str) -> FileTopic:
-        """The topic; the same one again as long as it is not another one under its name.
+        """Return the topic; the same object again unless the topic was replaced.
 
         Raises:
-            NotFound: there is none.
+            NotFound: the topic does not exist.
             BadConfiguration: the directory is gone.
         """
         held = self._open.pop(name, None)
         if held is None or held.moved():
             try:
                 incarnation = directory_incarnation(self.directory)
-            except NotFound as error:  # which says nothing of the topic: nobody shall go on without it
+            except NotFound as error:  # the topic may still exist: it must not count as deleted
                 raise BadConfiguration(f"{error} any more; is its volume still mounted?") from None
             if held is not None or incarnation != self._ledgers.incarnation:
                 self._ledgers.open(incarnation)  # under the old numbers there may be other files
@@ -213,7 +219,7 @@ class FilePlace:
 
 
 class OpenLedgers:
-    """The files of ledgers that stay open, for one topic or for many. Any thread may read."""
+    """Open files of ledgers, for one topic or for many. Any thread may read."""
 
     def __init__(self, directory: Path, incarnation: bytes, count: int) -> None:
         self._directory = directory
@@ -221,7 +227,7 @@ class OpenLedgers:
         self.open(incarnation)
 
     def open(self, incarnation: bytes) -> None:
-        """From now on others: of a directory that was put in the place of the first, say."""
+        """Open the files anew, for example of a directory that replaced the first one."""
         self.incarnation = incarnation
         files = LedgerFiles(os.fspath(self._directory), incarnation, self._count)
         self.read, self.time = files.read, files.time
@@ -261,37 +267,40 @@ class FileTopic:
         self.home = incarnation
 
     def moved(self) -> bool:
-        """Another topic has its name by now, or another file its view: open it again."""
+        """Return whether topic or view was replaced, and must be opened again."""
         if self._view.moved():
             return True
         incarnation, _, _, _, state = self._view.read()
         return state == "gone" or incarnation != self.incarnation
 
     def plan(self) -> tuple[int, int]:
-        """As TopicReader. Raises NotFound: the topic was deleted, or is another one under its name."""
+        """See TopicReader. Raises NotFound: the topic was deleted or replaced."""
         incarnation, first, visible, version, state = self._view.read()
         if state == "gone" or incarnation != self.incarnation:
-            raise NotFound(f"{self.name} was deleted, and perhaps made again; open it anew")
+            raise NotFound(f"{self.name} was deleted or replaced; open it again")
         if version != self._table.version:
             table = read_table(self._directory, self.name)
             if table.incarnation != incarnation:
-                raise NotFound(f"{self.name} was deleted, and made again; open it anew")
+                raise NotFound(f"{self.name} was deleted and created again; open it again")
             self._table = table
             self._firsts = [each.first for each in table.ledgers]
-        # A table may be newer than its view, for good if its broker was killed just then: what it does not
-        # name was trimmed.
+        # A table may be newer than its view, for good if its broker was killed just then. Ledgers that it
+        # does not list were trimmed.
         return max(first, min([visible, *self._firsts[:1]])), visible
 
     def at_time(self, time_ms: int) -> int:
-        """As TopicReader. All before the answer that can be read is older; where entries are damaged it may
-        stand before them, and never behind one that can be read and is not older."""
+        """See TopicReader. All readable entries before the result are older.
+
+        If entries are damaged, the result may be before them. It is never after a readable entry of that time
+        or later.
+        """
         low, high = self.plan()
         wanted = time_ms * 1_000_000
         while low < high:  # log time never goes back
             middle = (low + high) // 2
             try:
                 found = self._time(middle, high)
-            except NotFound:  # its ledger went, or was written again into another file: all is searched anew
+            except NotFound:  # its ledger was trimmed or rewritten: search again
                 low, high = self.plan()
                 continue
             if found is not None and found[0] < wanted:
@@ -301,11 +310,12 @@ class FileTopic:
         return low
 
     def _time(self, ordinal: int, stop: int) -> tuple[int, int] | None:
-        """The time of an entry, and which one it is: one behind it that is whole, if it is damaged, and the
-        next one if no others are whole among those that are damaged; None: there is none.
+        """Return the time of an entry and its ordinal; `None` if all are damaged.
+
+        If the entry is damaged, a whole one behind it is used: the next one if the damage is in one piece.
 
         Raises:
-            NotFound: what is known of the ledgers is old; now it is new.
+            NotFound: the list of ledgers was out of date, and has been read again.
         """
         step, damaged, place = 1, ordinal, ordinal
         while (time_ns := self._time_of(place, stop)) is None:
@@ -315,7 +325,7 @@ class FileTopic:
             step = step if place < ordinal + STEPS_OF_ONE else 2 * step
             place = min(place + step, stop - 1)
         found = time_ns, place
-        while place - damaged > 1:  # where the damage ends, if it is in one piece
+        while place - damaged > 1:  # find the end of the damage, if it is in one piece
             middle = (damaged + place) // 2
             if (time_ns := self._time_of(middle, stop)) is None:
                 damaged = middle
@@ -324,7 +334,7 @@ class FileTopic:
         return found
 
     def _time_of(self, ordinal: int, stop: int) -> int | None:
-        """When an entry was stored; None: it is damaged. Raises NotFound as `_time`."""
+        """Return when an entry was stored; `None` if it is damaged. Raises NotFound like `_time`."""
         entry, _ = self._at(ordinal, stop)
         version = self._table.version
         try:
@@ -332,16 +342,16 @@ class FileTopic:
         except (Corrupt, NotFound):
             first, _ = self.plan()
             if first > ordinal or version != self._table.version:
-                raise NotFound(f"{self.name}: entry {ordinal} is elsewhere by now, or trimmed") from None
+                raise NotFound(f"{self.name}: entry {ordinal} was moved or trimmed") from None
             return None
 
     def locate(self, ordinal: int) -> tuple[int, int]:
-        """As EntryReader."""
+        """See EntryReader."""
         entry, _ = self._at(ordinal, ordinal + 1)
         return entry.id, ordinal - entry.first
 
     def weights(self, start: int, stop: int, step: int = 0) -> list[tuple[int, int]]:
-        """As TopicReader; from the indexes, which are a hint, as this is."""
+        """See TopicReader. Read from the indexes, without verification: it is a hint."""
         found, total = [(start, 0)], 0
         if start < stop and start < (first := self._firsts[0] if self._firsts else stop):
             start = min(first, stop)
@@ -356,7 +366,7 @@ class FileTopic:
         return self._finer(found, max(step, total // POINTS_MAX)) if step else found
 
     def _finer(self, weights: list[tuple[int, int]], step: int) -> list[tuple[int, int]]:
-        """The same with some ordinals within each ledger."""
+        """Add ordinals within each ledger."""
         found = weights[:1]
         for (low, before), (high, after) in pairwise(weights):
             if after - before > step and high - low > 1:
@@ -370,9 +380,9 @@ class FileTopic:
     def _inside(
         self, entry: TableEntry, low: tuple[int, int], high: tuple[int, int], step: int
     ) -> list[tuple[int, int]]:
-        """Ordinals between two of a ledger, with their offsets in its file.
+        """Return ordinals between two of a ledger, with their offsets in its file.
 
-        An index may have millions of entries: it is halved where a half is too much, and not read.
+        An index may have millions of entries: it is bisected, and not read as a whole.
         """
         ends, todo, last = list[tuple[int, int]](), [(low, high)], low[1]
         with contextlib.suppress(OSError), Path(self._stem(entry) + ".index").open("rb") as file:
@@ -382,13 +392,13 @@ class FileTopic:
                     middle = (low[0] + high[0]) // 2
                     told = os.pread(file.fileno(), 8, FILE_HEADER + 8 * (middle - entry.first))
                     at = int.from_bytes(told, "little")
-                    if low[1] < at < high[1]:  # else it is damaged, or was not written yet
+                    if low[1] < at < high[1]:  # otherwise damaged, or not written yet
                         todo += [((middle, at), high), (low, (middle, at))]
                         continue
                 ends.append(high)
         found = []
         for this, following in pairwise(ends):
-            if following[1] - last > step:  # else the next one does for both
+            if following[1] - last > step:  # otherwise the next one serves for both
                 found.append(this)
                 last = this[1]
         return found
@@ -404,29 +414,29 @@ class FileTopic:
             return 0
 
     def _offset(self, entry: TableEntry, ordinal: int, size: int) -> int:
-        """Where the block of an ordinal begins in a file of this size; its end if the index does not say."""
+        """Return the offset of an ordinal's block, or the file's size if unknown."""
         if ordinal == entry.first:
             return min(FILE_HEADER, size)
         try:
             with Path(self._stem(entry) + ".index").open("rb") as file:
                 file.seek(FILE_HEADER + 8 * (ordinal - entry.first))
                 found = file.read(8)
-        except (OSError, ValueError):  # gone, or far behind its end
+        except (OSError, ValueError):  # gone, or an offset far too large
             return 0
         return min(size, int.from_bytes(found, "little")) if len(found) == 8 else size
 
     def open_chunks(self, start: int, stop: int, before: list[OpenChunks]) -> list[OpenChunks]:
-        """As TopicReader."""
+        """See TopicReader."""
         return scan(self, start, stop, before)
 
     def decoding(self, start: int, stop: int, wish: Wish) -> Rows:
-        """As TopicReader."""
+        """See TopicReader."""
         from holdfast.columns.decoding import Decoding
 
         return Decoding(self, start, stop, wish)
 
     def run(self, start: int, stop: int) -> Entries:
-        """As EntryReader."""
+        """See EntryReader."""
         while True:
             entry, end = self._at(start, stop)
             version = self._table.version
@@ -445,7 +455,7 @@ class FileTopic:
                 assert run is not None
                 return run
             except HoldfastError as error:
-                # Its ledger went, or was written again into another file; otherwise it is what it is.
+                # Its ledger was trimmed, or rewritten into another file; otherwise the error is final.
                 first, _ = self.plan()
                 if first > start:
                     raise NotFound(
@@ -453,7 +463,7 @@ class FileTopic:
                     ) from error
                 if version == self._table.version:
                     if not isinstance(error, (Corrupt, NotFound)):
-                        raise  # the machine's trouble, and no damage: too many open files, no memory
+                        raise  # not damage: too many open files, no memory
                     raise Corrupt(f"{self.name}, position {start}: {error}") from error
 
     def _at(self, ordinal: int, stop: int) -> tuple[TableEntry, int]:
@@ -465,21 +475,21 @@ class FileTopic:
 
 
 def open_place(path: str | None, url: str | None, options: Mapping[str, Any] | None = None) -> Place:
-    """Where the options point to: a directory, which goes first, or a broker that serves.
+    """Open the directory in the options if it is given, otherwise the serving broker.
 
     Raises:
         Misuse: neither is given.
         BadConfiguration: the address is not one to read from.
-        NotFound: there is no broker's directory.
+        NotFound: the path is not a broker's directory.
     """
     if path is not None:
         return FilePlace(path)
     if url is None:
         raise Misuse(
-            "the source is not told where to read: give option path, a broker's data directory on this "
-            "machine, or service.url, the address of one that serves, such as http://127.0.0.1:8080 or "
+            "the source does not know where to read. Set option path to a broker's data directory on this "
+            "machine, or service.url to a broker's address, such as http://127.0.0.1:8080 or "
             "holdfast://127.0.0.1:6650"
         )
-    from holdfast.columns.remote import RemotePlace  # brings Flight, which readers of files do not need
+    from holdfast.columns.remote import RemotePlace  # loads Flight, which readers of files do not need
 
     return RemotePlace.of({**(options or {}), "service.url": url})

@@ -1,15 +1,17 @@
-"""Which chunked messages have begun and not ended, and how far a subscription may therefore move.
+"""Find open chunked messages, and how far a subscription may therefore move.
 
-A chunked message is read with its last part, and its other parts are looked for before that. So whoever has
-read up to a position, and lets the broker trim, keeps the first parts of what is still open there:
-`Floor.below` says from where on.
+A chunked message is read with its last part, and its other parts are looked for before that. So the broker
+must keep the first parts of messages that are still open. `Floor.below` returns up to where a reader may let
+it trim.
 
-A producer that died leaves a message open for good. It is not waited for any more once so much lies behind
-its beginning that no reader looks back so far (LOOK_BACK_BYTES), or when all of the topic is read and nothing
-of the message came for WAIT_S; nor when OPEN_MAX others are open of which something came since.
+A producer that died leaves a message open for good. Such a message is given up in three cases:
 
-WAIT_S is the broker's log time, from that of the newest part to the log time that the broker tells with the
-subscription. The clock of the machine that reads is not asked: it may be a year from the broker's.
+- More than LOOK_BACK_BYTES follow its beginning: no reader looks back that far.
+- The whole topic is read, and no part of the message came for WAIT_S.
+- OPEN_MAX other messages are open that had a part since.
+
+WAIT_S is log time: from the newest part to the log time that the broker returns with the subscription. The
+clock of the reading machine is not used: it may differ from the broker's by a year.
 """
 
 from __future__ import annotations
@@ -33,22 +35,22 @@ LOOK_BACK_BYTES = 1 << 30
 WAIT_S = 3600.0
 """Clients give up after a minute by default."""
 OPEN_MAX = 4096
-"""How many are known at a time: whoever asks for them and whoever answers has room for that."""
+"""How many open messages are known at a time; client and server have memory for that."""
 
 
 class OpenChunks(msgspec.Struct, array_like=True, frozen=True):
-    """A chunked message that has begun, and whose last part was not there yet."""
+    """A chunked message whose last part has not been seen."""
 
     uuid: bytes
-    """Its `digest`."""
+    """The `digest` of its uuid."""
     first: int
-    """Where its first part stands."""
+    """Position of its first part."""
     newest: int
-    """Where the last one stands that was seen."""
+    """Position of its newest part."""
 
 
 class _Topic(Protocol):
-    """What is needed of a `TopicReader`."""
+    """The part of `TopicReader` that is needed here."""
 
     incarnation: bytes
 
@@ -62,25 +64,25 @@ class _Topic(Protocol):
 
 
 def digest(uuid: bytes) -> bytes:
-    """By which a chunked message is known here: a producer may choose a name of megabytes."""
+    """Return a short key for a chunked message, whose uuid may have megabytes."""
     return blake2b(uuid, digest_size=16).digest()
 
 
 def scan(topic: EntryReader, start: int, stop: int, before: list[OpenChunks]) -> list[OpenChunks]:
-    """What is open at `stop`, by reading on from `start`, where `before` was open."""
+    """Return the messages open at `stop`, given those at `start`, by reading in between."""
     return scan_for(math.inf, topic, start, stop, before)[0]
 
 
 def scan_for(
     seconds: float, topic: EntryReader, start: int, stop: int, before: list[OpenChunks]
 ) -> tuple[list[OpenChunks], int]:
-    """The same, for about so long: what is open where it ended, and where that is; it gets on each time."""
+    """Like `scan`, but time-limited; always makes progress. Returns the position that was reached, too."""
     found = {each.uuid: each for each in _newest(before)}
     at, until = start, time.monotonic() + seconds
     while at < stop and (at == start or time.monotonic() < until):
         try:
             run = topic.run(at, stop)
-        except Corrupt:  # whoever reads that range says so
+        except Corrupt:  # reported by the reader of that range
             at += 1
             continue
         except NotFound:
@@ -106,9 +108,9 @@ def _newest(found: list[OpenChunks]) -> list[OpenChunks]:
 
 
 class Floor:
-    """How far below may be trimmed, for one topic. Remembers what is open: each entry is looked at once.
+    """Computes up to where one topic may be trimmed. Each entry is read once.
 
-    After a restart it begins where the subscription stands, below which nothing is needed.
+    After a restart it starts at the subscription's position: nothing below it is needed.
     """
 
     def __init__(self) -> None:
@@ -117,13 +119,13 @@ class Floor:
         self._open: list[OpenChunks] = []
 
     def below(self, topic: _Topic, since: int, position: int, now_ns: int) -> int:
-        """Everything below the answer, at most `position`, can go when all below `position` is read.
+        """Return up to where entries may be trimmed, when all below `position` is read.
 
         Args:
             topic: as a `Place` opens it.
-            since: where the subscription stands; what is open at `position` began there or later.
-            position: up to where all is read; below the visible end.
-            now_ns: the log time of the topic's broker (`Progress.log_time`); 0: not known, and nothing is too
+            since: position of the subscription; messages open at `position` started there or later.
+            position: all below it is read; it is below the visible end.
+            now_ns: log time of the topic's broker (`Progress.log_time`); 0: not known, and no message is too
                 old.
         """
         first, visible = topic.plan()
@@ -135,7 +137,7 @@ class Floor:
         self._at = position
         self._open = [each for each in self._open if each.first >= first]
         if self._open and position >= visible and now_ns:
-            with contextlib.suppress(Corrupt):  # then its age is not known, and it is kept
+            with contextlib.suppress(Corrupt):  # then the age is unknown, and the message is kept
                 late = topic.at_time((now_ns - int(WAIT_S * 1e9)) // 1_000_000)
                 self._open = [each for each in self._open if each.newest >= late]
         while self._open and topic.weights(self._open[0].first, position)[-1][1] > LOOK_BACK_BYTES:
@@ -144,7 +146,7 @@ class Floor:
 
 
 def _within_reach(topic: _Topic, start: int, stop: int) -> int:
-    """From where on readers look for parts of what comes behind `stop`: not before it."""
+    """Return from where on readers look for parts of messages that end behind `stop`."""
     if start >= stop:
         return start
     weights = topic.weights(start, stop)

@@ -1,7 +1,7 @@
-"""Compressed payloads, as Pulsar's clients make them: opened by Arrow's codecs, one call for each.
+"""Open compressed payloads of Pulsar's clients with Arrow's codecs.
 
-A producer tells how long the payload was. It is believed when the bytes turn out to be exactly that long: a
-codec fills a buffer of the told size, and what it does not fill would be memory of this process.
+A producer says how long the payload was. The payload is used only if the bytes open to exactly that size. A
+codec fills a buffer of the given size, and the part that it does not fill would be memory of this process.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ import pyarrow as pa
 from holdfast._core import lz4_size
 
 SIZE_MAX = 256 << 20
-"""Of one message, opened, and of all its parts together. A few KiB can open to any size, and who reads has it
-several times while it becomes a row: the Flight process must have room for that, and for other readers."""
+"""Limit for one message, opened, and for all its parts together. A few KiB can open to any size, and a reader
+holds a message several times until it is a row. The Flight process needs memory for several readers."""
 _PIECE = 1 << 20
 _SNAPPY_MOST = 32
-"""No byte of SNAPPY becomes more: three at least are 64."""
+"""The highest ratio of SNAPPY: three bytes become at most 64."""
 NAMES = {1: "LZ4", 2: "ZLIB", 3: "ZSTD", 4: "SNAPPY"}
 
 
 class Unpackable(ValueError):
-    """The bytes are not what their producer says."""
+    """The payload does not match what its producer says of it."""
 
 
 @cache
@@ -33,17 +33,17 @@ def _codec(name: str) -> Any:
 
 
 def unpack(compression: int, size: int, payload: bytes | bytearray) -> Any:
-    """The payload as its producer had it: a buffer of `size` bytes.
+    """Return the payload as its producer had it: a buffer of `size` bytes.
 
     Raises:
-        Unpackable: it does not open, or to another size.
-        MemoryError: this process has no room now. That says nothing of the payload.
+        Unpackable: it does not open, or not to this size.
+        MemoryError: this process has no memory now. The payload may be sound.
     """
     name = NAMES.get(compression)
     if name is None:
-        raise Unpackable(f"its compression, {compression}, is not known")
+        raise Unpackable(f"its compression {compression} is unknown")
     if size > SIZE_MAX:
-        raise Unpackable(f"its payload would have {size} bytes; the largest that is read has {SIZE_MAX}")
+        raise Unpackable(f"its payload would have {size} bytes; the limit is {SIZE_MAX}")
     try:
         if compression == 1:
             return _exact("lz4_raw", size, payload, lz4_size(bytes(payload)))
@@ -56,14 +56,14 @@ def unpack(compression: int, size: int, payload: bytes | bytearray) -> Any:
             raise Unpackable(f"its SNAPPY payload of {len(payload)} bytes cannot open to {size}")
         return _exact("snappy", size, payload, snappy_size(payload))
     except MemoryError:
-        raise  # Arrow's is one of its ArrowExceptions, too
+        raise  # Arrow's MemoryError is an ArrowException, too
     except (OSError, zlib.error, pa.ArrowException) as error:
         raise Unpackable(f"its {name} payload does not open: {error}") from None
 
 
 def _exact(codec: str, size: int, payload: bytes | bytearray, told: int) -> Any:
     if told != size:
-        raise Unpackable(f"its payload opens to {told} bytes and should have {size}")
+        raise Unpackable(f"its payload opens to {told} bytes instead of {size}")
     return _codec(codec).decompress(payload, size) if size else b""
 
 
@@ -76,7 +76,7 @@ def _zlib(size: int, payload: bytes | bytearray) -> bytes:
 
 
 def _stream(size: int, payload: bytes | bytearray) -> bytes:
-    """Piece by piece: a size that is not true takes no memory."""
+    """Open piece by piece, so that a wrong size costs no memory."""
     source, found = pa.CompressedInputStream(pa.py_buffer(payload), "zstd"), bytearray()
     while len(found) <= size and (piece := source.read(min(_PIECE, size + 1 - len(found)))):
         found += piece
@@ -86,7 +86,7 @@ def _stream(size: int, payload: bytes | bytearray) -> bytes:
 
 
 def snappy_size(payload: bytes | bytearray) -> int:
-    """What the first bytes of a block say."""
+    """Return the size in a block's first bytes; -1 if it is malformed."""
     size = 0
     for place, byte in enumerate(payload[:5]):
         size |= (byte & 0x7F) << 7 * place
@@ -96,7 +96,7 @@ def snappy_size(payload: bytes | bytearray) -> int:
 
 
 def zstd_size(payload: bytes | bytearray) -> int | None:
-    """What the header of a frame says; None: it does not. The codec holds the frame to it."""
+    """Return the size in a frame's header; `None` without one, -1 if it is malformed."""
     if payload[:4] != b"\x28\xb5\x2f\xfd" or len(payload) < 6:
         return -1
     told, alone, dictionary = payload[4] >> 6, payload[4] >> 5 & 1, payload[4] & 3

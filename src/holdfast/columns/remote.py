@@ -1,13 +1,13 @@
-"""Topics of a broker elsewhere, read over Arrow Flight: `Place` and `TopicReader` a second time.
+"""Read topics of a broker elsewhere over Arrow Flight: `Place` and `TopicReader` for the network.
 
     service.url ── HTTP: where does Flight listen? ──► server ── starts it ──► Flight process
          └──────── plan, time, weights, rows: the same token ───────────────────►┘
 
-A binary address will do, too: the broker is asked there for its HTTP address first.
+With a binary address, the broker is asked there for its HTTP address first.
 
-Whatever breaks on the way is tried again for a while, from the beginning: HTTP is asked anew, because a
-process that was started again listens elsewhere. Rows go on where they were cut; each batch says how. What
-the other side refuses on purpose is raised here as it was raised there, and is not tried again.
+A request that breaks is repeated for a while, from the beginning: HTTP is asked again, because a restarted
+process listens at another address. Rows continue where they were cut; each batch says how. An error that the
+server raises on purpose is raised here as it was raised there, and the request is not repeated.
 """
 
 from __future__ import annotations
@@ -53,20 +53,20 @@ log = logging.getLogger("holdfast.pipeline.remote")
 PATH = "/holdfast/v1/flight"
 LOOKUP = "/lookup/v2/topic/"
 TIMEOUT_S = 60.0
-"""How long a broker that is away is asked again ..."""
+"""How long requests to a broker that does not answer are repeated ..."""
 BUSY_TIMES = 10
-"""... and one that has no place for one more read: so many times as long. Reads of others end."""
+"""... and to one that is busy: this many times as long, because other reads end."""
 CALL_S = 30.0
-"""How long one question may take."""
+"""Time limit of one request."""
 ADDRESS_S = 5.0
-"""How long the broker may take to tell its HTTP address, before it counts as away."""
+"""Time limit for the broker's HTTP address; then it counts as away."""
 PAUSE_S, PAUSE_MAX_S = 0.05, 1.0
 ANSWER_BYTES_MAX = 1 << 20
 KEYS_BYTES_MAX = 512 << 10
-"""Keys of a filter that a ticket takes; with more, the filter is done here."""
+"""Bytes of a filter's keys that a ticket takes; with more, the filter runs here."""
 _CHANNEL = [
     ("grpc.enable_http_proxy", 0),
-    ("grpc.keepalive_time_ms", 310_000),  # what a server allows a silent client; a machine that fell silent
+    ("grpc.keepalive_time_ms", 310_000),  # the least that a server allows; finds dead machines
     ("grpc.keepalive_timeout_ms", 20_000),
     ("grpc.initial_reconnect_backoff_ms", 50),
 ]
@@ -77,14 +77,14 @@ _STATUSES: dict[int, type[HoldfastError]] = {
 }
 _AGAIN = (Closed, Timeout, TooManyConnections)
 _TLS_OPTIONS = (
-    "tlsTrustCertsFilePath names the certificates to trust, tlsCertificateFilePath the one to show where the "
-    "broker asks for one"
+    "set tlsTrustCertsFilePath to the certificates to trust, and tlsCertificateFilePath to this client's, if "
+    "the broker asks for one"
 )
 Done = TypeVar("Done")
 
 
 class Where(msgspec.Struct, rename="camel"):
-    """What HTTP answers."""
+    """The result of HTTP: addresses of Flight and the broker."""
 
     url: str
     broker_url: str = ""
@@ -92,23 +92,25 @@ class Where(msgspec.Struct, rename="camel"):
 
 
 class Found(msgspec.Struct, rename="camel"):
-    """What a lookup of a topic answers."""
+    """The result of a topic's lookup."""
 
     broker_url: str
     broker_url_tls: str = ""
 
 
 class _Away(Exception):
-    """It does not answer, or not to the end; it may be back soon."""
+    """The server does not answer, or not completely; it may be back soon."""
 
 
 class _Busy(_Away):
-    """It is there, and has no place."""
+    """The server answers, and has no free place for a read."""
 
 
 class _Patience:
-    """How long something is tried again: counted from when it broke. How long it went well before, and how
-    long whoever takes the rows took for them, does not count."""
+    """Limits how long a request is repeated, from its first failure on.
+
+    Time before the failure, and time that the caller takes for rows, do not count.
+    """
 
     def __init__(self, url: str, timeout_s: float) -> None:
         self._url = url
@@ -121,22 +123,22 @@ class _Patience:
         self._pause_s = PAUSE_S
 
     def wait(self, error: Exception) -> None:
-        """Raises Timeout: it has been tried for long enough."""
+        """Wait before the next attempt. Raises Timeout: the limit is reached."""
         now = time.monotonic()
         if isinstance(error, _Busy):
-            self._away_since = None  # it is there
+            self._away_since = None  # it answers
             self._busy_since = self._busy_since or now
             limit_s = BUSY_TIMES * self._timeout_s
             if now + self._pause_s > self._busy_since + limit_s:
                 raise Timeout(
-                    f"{self._url} had no place for this read for {limit_s:g} s: {error}; set flight.reads "
-                    "higher there, or read with fewer tasks at once"
+                    f"{self._url} had no free place for this read for {limit_s:g} s: {error}; set "
+                    "flight.reads higher there, or read with fewer tasks at once"
                 ) from error
         else:
             self._away_since = self._away_since or now
             if now + self._pause_s > self._away_since + self._timeout_s:
                 raise Timeout(
-                    f"{self._url} did not answer for {self._timeout_s:g} s: {error}; is the server there? "
+                    f"{self._url} did not answer for {self._timeout_s:g} s: {error}; is the server running? "
                     "service.url is its HTTP address, or its binary one"
                 ) from error
         time.sleep(self._pause_s)
@@ -144,7 +146,7 @@ class _Patience:
 
 
 class RemotePlace:
-    """A broker that serves, by its HTTP address or its binary one. For one thread."""
+    """A serving broker, by its HTTP or its binary address. For one thread."""
 
     def __init__(
         self,
@@ -159,9 +161,9 @@ class RemotePlace:
         scheme = url.partition("://")[0]
         if scheme not in (*SCHEMES, "http", "https") or not url.partition("://")[2].strip("/"):
             raise BadConfiguration(
-                f"option service.url is {url!r}; it is the broker's HTTP address, such as "
-                "http://127.0.0.1:8080, or its binary one, such as holdfast://127.0.0.1:6650; "
-                "`holdfast serve` tells both as it starts"
+                f"option service.url is {url!r}; it must be the broker's HTTP address, such as "
+                "http://127.0.0.1:8080, or its binary one, such as holdfast://127.0.0.1:6650. "
+                "`holdfast serve` prints both when it starts"
             )
         self.url = url.rstrip("/")
         self.timeout_s = timeout_s
@@ -169,13 +171,13 @@ class RemotePlace:
         self._trust, self._certificate, self._key = trust, certificate, key
         self._client: flight.FlightClient | None = None
         self._http = None if scheme in SCHEMES else self.url
-        """The HTTP address; None: the broker is asked for it at its binary one."""
+        """The HTTP address; `None` until the broker is asked for it at its binary address."""
         if self._http is None:
-            self._address()  # raises where it is no broker's
+            self._address()  # raises if it is not a broker's
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> RemotePlace:
-        """From parsed options of the source."""
+        """Return the place in parsed options of the source."""
         return cls(
             options["service.url"],
             *(options.get(each) for each in CREDENTIALS),
@@ -185,19 +187,22 @@ class RemotePlace:
     # -- as a Place ------------------------------------------------------------------------------------
 
     def topics(self, among: Collection[str] = ()) -> list[str]:
-        """As Place; of those that whoever asks may read."""
+        """See Place; only topics that the token may read."""
         names = list(among)
         parts = [names[at : at + AMONG_MAX] for at in range(0, len(names), AMONG_MAX)] or [[]]
         return sorted({each for part in parts for each in self.call("topics", Among(part), list[str])})
 
     def open(self, name: str) -> RemoteTopic:
-        """Raises NotFound, Denied."""
+        """Open a topic. Raises NotFound, Denied."""
         found = self.call("plan", OfTopic(name), Extent)
         return RemoteTopic(self, name, bytes.fromhex(found.incarnation))
 
     def binary_url(self, topic: str | None = None) -> str:
-        """Where the same broker speaks its binary protocol, as whoever may use this topic is told; or,
-        without one, whoever may consume from some topic. Raises as `call`."""
+        """Return the binary address of the same broker. Raises like `call`.
+
+        With a topic, the token needs a right on that topic; without one, the right to consume from some
+        topic.
+        """
         if self.url.partition("://")[0] in SCHEMES:
             return self.url
         patience = _Patience(self.url, self.timeout_s)
@@ -210,16 +215,18 @@ class RemotePlace:
                 continue
             url = found.broker_url_tls if self.url.startswith("https://") else found.broker_url
             if not url:
-                raise BadConfiguration(f"{self.url} tells of no binary protocol that is as open as itself")
+                raise BadConfiguration(
+                    f"{self.url} has no binary address with the same encryption; check the server's ports"
+                )
             return url
 
     # -- how it is asked -------------------------------------------------------------------------------
 
     def call(self, action: str, body: msgspec.Struct, kind: type[Done]) -> Done:
-        """One question.
+        """Send one request, and return its result.
 
         Raises:
-            Timeout: nobody has answered in all the time that there was.
+            Timeout: the server did not answer within the limit.
             HoldfastError: it was refused.
         """
         asked = flight.Action(action, msgspec.json.encode(body))
@@ -233,7 +240,7 @@ class RemotePlace:
                 patience.wait(error)
 
     def rows(self, ticket: Read) -> Iterator[tuple[pa.RecordBatch, Mark]]:
-        """One stream, to its end or until it breaks (_Away)."""
+        """Read one stream, to its end or until it breaks (_Away)."""
         with self.connected() as client:
             reader = client.do_get(flight.Ticket(msgspec.json.encode(ticket)), self._options(None))
             try:
@@ -243,11 +250,11 @@ class RemotePlace:
             except StopIteration:
                 return
             finally:
-                reader.cancel()  # of no effect at the end; else whoever reads wants no more
+                reader.cancel()  # no effect at the end; otherwise the caller wants no more
 
     @contextlib.contextmanager
     def connected(self) -> Iterator[flight.FlightClient]:
-        """Around one use of Flight. Raises _Away, or what the other side has raised."""
+        """Wrap one use of Flight. Raises _Away, or the server's error."""
         with self.reached():
             if self._client is None:
                 self._client = self._connect(self.where())
@@ -255,7 +262,7 @@ class RemotePlace:
 
     @contextlib.contextmanager
     def reached(self) -> Iterator[None]:
-        """Around whatever may break on the way. Raises the same."""
+        """Wrap a step that may break. Raises _Away, or the server's error."""
         try:
             yield
         except (flight.FlightError, pa.ArrowException, OSError) as error:
@@ -265,7 +272,7 @@ class RemotePlace:
             words = str(refused or error).split(". gRPC client debug context")[0]
             if isinstance(refused, TooManyConnections):
                 raise _Busy(words) from error
-            self._forget()  # wherever it listened, it is asked for anew
+            self._forget()  # ask again where it listens
             if (
                 "certificate" in words.lower()
             ):  # HTTP was believed, so it is the name; or they change just now
@@ -281,7 +288,7 @@ class RemotePlace:
         return Address(self.url, self._token, self._trust, self._certificate, self._key).checked()
 
     def _http_url(self) -> str:
-        """Raises _Away, OSError, or what the broker refuses."""
+        """Return the HTTP address. Raises _Away, OSError, or the broker's refusal."""
         if self._http is None:
             client = self._address().client(min(ADDRESS_S, self.timeout_s))
             try:
@@ -293,16 +300,16 @@ class RemotePlace:
         return self._http
 
     def where(self) -> Where:
-        """Where Flight listens now. Raises _Away, OSError, or what HTTP refuses."""
+        """Return where Flight listens now. Raises _Away, OSError, or the refusal of HTTP."""
         return self._asked(PATH, Where)
 
     def _lookup(self, topic: str) -> Found:
-        """The broker of a topic, as Pulsar's clients look it up. Raises the same."""
+        """Look up the broker of a topic like Pulsar's clients. Raises like `where`."""
         path = topic_name(topic).replace("://", "/", 1).split("/", 3)
         return self._asked(LOOKUP + "/".join(quote(each, safe="") for each in path), Found)
 
     def _asked(self, path: str, kind: type[Done]) -> Done:
-        """One answer of HTTP."""
+        """Send one HTTP request."""
         parts = urlsplit(self._http_url())
         assert parts.hostname is not None
         headers = {} if self._token is None else {"Authorization": f"Bearer {self._token}"}
@@ -327,7 +334,7 @@ class RemotePlace:
                 raise
             raise BadConfiguration(f"{self.url}: {error.strerror}; is service.url right?") from None
         except http.client.RemoteDisconnected as error:
-            if parts.scheme == "https":  # also who shows no certificate, or a wrong one, is told no more
+            if parts.scheme == "https":  # also the reply to a missing or wrong certificate
                 raise _Away(f"{error}; {_TLS_OPTIONS}") from error
             raise
         except http.client.BadStatusLine as error:
@@ -342,7 +349,7 @@ class RemotePlace:
         if status == 200:
             with contextlib.suppress(msgspec.MsgspecError):
                 return msgspec.json.decode(body, type=kind)
-            raise BadConfiguration(f"{self.url} is no broker's HTTP address: it answers something else")
+            raise BadConfiguration(f"{self.url} is not a broker's HTTP address: it answers something else")
         try:
             reason = str(msgspec.json.decode(body)["reason"])
         except (msgspec.MsgspecError, KeyError, TypeError):
@@ -367,7 +374,7 @@ class RemotePlace:
 
 
 class RemoteTopic:
-    """A topic over there."""
+    """A topic of a broker elsewhere."""
 
     home = b""
 
@@ -377,40 +384,40 @@ class RemoteTopic:
         self.incarnation = incarnation
 
     def plan(self) -> tuple[int, int]:
-        """As TopicReader. Raises NotFound: the topic was deleted, or is another one under its name."""
+        """See TopicReader. Raises NotFound: the topic was deleted or replaced."""
         found = self.place.call("plan", OfTopic(self.name, self.incarnation.hex()), Extent)
         return found.first, found.visible
 
     def at_time(self, time_ms: int) -> int:
-        """As TopicReader."""
+        """See TopicReader."""
         moment = max(-BOUND_MAX, min(BOUND_MAX, time_ms))
         return self.place.call("time", AtTime(self.name, self.incarnation.hex(), time_ms=moment), int)
 
     def weights(self, start: int, stop: int, step: int = 0) -> list[tuple[int, int]]:
-        """As TopicReader."""
+        """See TopicReader."""
         if start >= stop:
             return [(start, 0)]
         asked = Weighed(self.name, self.incarnation.hex(), start=start, stop=stop, step=step)
         return self.place.call("weights", asked, list[tuple[int, int]])
 
     def open_chunks(self, start: int, stop: int, before: list[OpenChunks]) -> list[OpenChunks]:
-        """As TopicReader; in as many questions as it takes."""
+        """See TopicReader; sends as many requests as needed."""
         while start < stop:
             told = [(each.uuid, each.first, each.newest) for each in before]
             asked = Chunks(self.name, self.incarnation.hex(), start=start, stop=stop, before=told)
             found = self.place.call("chunks", asked, Opened)
             if found.to <= start:
-                raise HoldfastError(f"{self.place.url} does not get on with {self.name} at entry {start}")
+                raise HoldfastError(f"{self.place.url} makes no progress with {self.name} at entry {start}")
             before, start = found.open, found.to
         return before
 
     def decoding(self, start: int, stop: int, wish: Wish) -> RemoteDecoding:
-        """As `decoding.Decoding`, done over there."""
+        """Like `decoding.Decoding`, done by the server."""
         return RemoteDecoding(self, start, stop, wish)
 
 
 class RemoteDecoding:
-    """One range of one topic, while it is read over there."""
+    """Reads one range of one topic as rows, decoded by the server."""
 
     def __init__(self, topic: RemoteTopic, start: int, stop: int, wish: Wish) -> None:
         self._topic = topic
@@ -418,16 +425,16 @@ class RemoteDecoding:
         self._wish = wish
         self._mark = Mark(start, 0, end=start >= stop)
         self._keys: pa.Array | None = None
-        """Those of the filter, where it is done here."""
+        """Keys of a filter that runs here."""
         if wish.keys is not None and sum(len(key) * 4 // 3 + 8 for key in wish.keys) > KEYS_BYTES_MAX:
             self._keys = pa.array(wish.keys, pa.binary())
         self.damaged = 0
-        """Entries that were left out (mode=permissive), before the last rows."""
+        """How many entries were left out (mode=permissive), before the last rows."""
         self.at = start
-        """All before it was handed over."""
+        """All entries before this one were returned."""
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The rows. Raises Corrupt, NotFound as `Decoding.batches` does; Timeout: nobody answers."""
+        """Yield the rows. Raises like `Decoding.batches`; Timeout: the server does not answer."""
         place = self._topic.place
         patience = _Patience(place.url, place.timeout_s)
         while not self._mark.end:
@@ -440,15 +447,15 @@ class RemoteDecoding:
                     if rows.num_rows:
                         yield rows
                 if not self._mark.end:
-                    raise _Away("the rows ended before their end")
+                    raise _Away("the stream of rows was cut")
             except _Away as error:
-                log.warning("%s, position %d: %s; trying again", self._topic.name, self.at, error)
+                log.warning("%s, position %d: %s; retrying", self._topic.name, self.at, error)
                 patience.wait(error)
         if self.damaged:
             log.warning("%s: %d damaged entries were left out", self._topic.name, self.damaged)
 
     def _filtered(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """As the decoder over there would: a row without a key is not wanted."""
+        """Filter by keys like the decoder: a row without a key is left out."""
         import pyarrow.compute as pc  # large, and rarely needed
 
         keys = batch.column(batch.schema.get_field_index("key"))
@@ -473,7 +480,7 @@ class RemoteDecoding:
 
 
 def _trouble(error: Exception) -> HoldfastError | None:
-    """What the other side raised on purpose; None: something broke."""
+    """Return the error that the server raised on purpose; `None` if a step broke."""
     told = getattr(error, "extra_info", None)
     if not told:
         return None
@@ -484,7 +491,7 @@ def _trouble(error: Exception) -> HoldfastError | None:
 
 
 def _roots(trust: str | None) -> bytes | None:
-    """The certificates to trust: Arrow does not look where the system keeps them."""
+    """Return the certificates to trust: Arrow does not use the system's."""
     paths = ssl.get_default_verify_paths()
     for each in (trust, paths.cafile, paths.openssl_cafile):
         if each is not None and Path(each).is_file():

@@ -1,4 +1,4 @@
-"""The columns of the source: their names and types for Spark and for Arrow. The names are a contract."""
+"""The columns of the source, with types for Spark and Arrow. Names are a contract."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ COLUMNS = {
     "position": "bigint",
     "storedTime": "timestamp",
 }
-"""What is read unless the user gives a schema. `position`: the number of the entry in its topic, dense; all
-messages of a client's batch have the same. `storedTime`: the broker's log time, which stands in every block.
+"""The columns unless the user gives a schema. `position`: the number of the entry in its topic, without gaps;
+all messages of a client's batch have the same. `storedTime`: the broker's log time, as stored in every block.
 """
 EXTRA = {
     "encryption": "binary",
@@ -34,18 +34,18 @@ EXTRA = {
     "orderingKey": "binary",
     "uniqueId": "string",
 }
-"""Only when asked for. `encryption`: an encrypted message's MessageMetadata, with the keys and all that its
-reader needs. `corrupt`: what is wrong with a damaged entry, which is a row of its own then (mode=permissive).
-`keyEncoding`: `base64` where the producer's key is bytes, which travel so, and clients tell that from text.
-`uniqueId`: ledger, entry and index in the batch, with colons: no two messages of a broker have the same.
+"""Columns that must be asked for. `encryption`: MessageMetadata of an encrypted message, with the keys that
+its reader needs. `corrupt`: the fault of a damaged entry, which then has its own row (mode=permissive).
+`keyEncoding`: `base64` for a key of bytes, as the producer marked it. `uniqueId`: ledger, entry and index in
+the batch, with colons; unique in a broker.
 """
 
 
 def schema_text(options: dict[str, Any]) -> str:
-    """The schema without a user's own, as DDL.
+    """Return the default schema, as DDL.
 
     Raises:
-        BadConfiguration: a value's format without its schema.
+            BadConfiguration: valueFormat is given without valueSchema.
     """
     if options["valueFormat"] == "json" and options["valueSchema"] is None:
         raise BadConfiguration("valueFormat=json needs valueSchema, such as 'id BIGINT, name STRING'")
@@ -56,23 +56,22 @@ def schema_text(options: dict[str, Any]) -> str:
 
 
 def _own(options: dict[str, Any]) -> dict[str, str]:
-    """The columns without a user's schema, their values bytes."""
+    """Return the columns of the default schema, with binary values."""
     return {**COLUMNS, **({"encryption": EXTRA["encryption"]} if options["includeHeaders"] else {})}
 
 
 def require_columns(schema: StructType, options: dict[str, Any]) -> list[str]:
-    """The names of a schema's columns, all of which the source has.
+    """Return the names of a schema's columns, after a check that the source has them.
 
     Raises:
-        BadConfiguration: a column is unknown, or of another type, or the options say another one.
+        BadConfiguration: a column is unknown, has another type, or contradicts the options.
     """
     from pyspark.sql.types import StructType
 
     known = {**COLUMNS, **EXTRA}
     if options["valueSchema"] is not None and schema.fieldNames() != [*_own(options)]:
         raise BadConfiguration(
-            "with a schema of your own, the type of value stands there, and JSON is valueFormat=json: leave "
-            "out valueSchema"
+            "your own schema sets the type of value, with valueFormat=json for JSON: leave out valueSchema"
         )
     json = options["valueFormat"] == "json" or options["valueSchema"] is not None
     for field in schema.fields:
@@ -98,7 +97,7 @@ def require_columns(schema: StructType, options: dict[str, Any]) -> list[str]:
 
 
 def _require_nullable(field: StructField, place: str) -> None:
-    """Raises BadConfiguration: Spark would believe that there is no null, and not look for any."""
+    """Raise BadConfiguration for NOT NULL: Spark would not look for nulls then."""
     from pyspark.sql.types import ArrayType, MapType, StructField, StructType
 
     if not field.nullable:
@@ -116,11 +115,11 @@ def _require_nullable(field: StructField, place: str) -> None:
 _DECODABLE = {"string", "boolean", "byte", "short", "integer", "long", "float", "double", "decimal"} | {
     "timestamp", "timestamp_ntz", "date", "binary"
 }  # fmt: skip
-"""What JSON can become (`json_values`), beside structs, arrays, and maps from strings."""
+"""Types that JSON can become (`json_values`), beside structs, arrays, and maps from strings."""
 
 
 def _require_decodable(kind: DataType, place: str) -> None:
-    """Raises BadConfiguration: JSON cannot be this, or it would be another thing than it says."""
+    """Raise BadConfiguration for types that JSON cannot become."""
     from pyspark.sql.types import ArrayType, MapType, StringType, StructType
 
     if isinstance(kind, StructType):
@@ -134,4 +133,4 @@ def _require_decodable(kind: DataType, place: str) -> None:
     elif isinstance(kind, MapType) and isinstance(kind.keyType, StringType):
         _require_decodable(kind.valueType, f"{place}.value")
     elif kind.typeName() not in _DECODABLE:
-        raise BadConfiguration(f"{place} is {kind.simpleString()}, and no JSON becomes that")
+        raise BadConfiguration(f"{place} is {kind.simpleString()}, which JSON cannot become")

@@ -1,7 +1,7 @@
-"""What is asked of Flight: names of actions, and what stands in their bodies and in tickets.
+"""Requests to Flight: names of actions, their bodies, and tickets.
 
-All of it is JSON and comes from outside. Nothing of it is believed: names are parsed, numbers are compared
-with what the topic has, and what is too long is not read.
+All of them are JSON from outside. Names are parsed, numbers are compared with the topic, and bodies that are
+too long are not read.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from holdfast.ids import NUMBER_MAX
 from holdfast.names import TopicName
 
 BODY_BYTES_MAX = 1 << 20
-"""Of an action's body or a ticket: keys of a filter may stand in it."""
+"""Bytes of an action's body or a ticket, which may have the keys of a filter."""
 AMONG_MAX = 1000
-"""Topics that one question looks for."""
+"""How many topics one request looks for."""
 
 Number = Annotated[int, msgspec.Meta(ge=0, le=NUMBER_MAX)]
 BOUND_MAX = 1 << 62
@@ -27,49 +27,49 @@ Asked = TypeVar("Asked", bound=msgspec.Struct)
 
 
 class Among(msgspec.Struct, forbid_unknown_fields=True):
-    """The body of `topics`, which may be empty. Answered: names."""
+    """The body of `topics`, which may be empty. The result is a list of names."""
 
     among: Annotated[list[str], msgspec.Meta(max_length=AMONG_MAX)] = []
-    """Those that are looked for, if not all; their partitions are meant, too."""
+    """The topics to look for, with their partitions; empty: all."""
 
 
 class OfTopic(msgspec.Struct, forbid_unknown_fields=True):
-    """The body of `plan`. Answered: Extent."""
+    """The body of `plan`. The result is an Extent."""
 
     topic: str
     incarnation: str = ""
-    """In hexadecimal; empty: whichever is there."""
+    """In hexadecimal; empty: any."""
 
 
 class AtTime(OfTopic, kw_only=True):
-    """The body of `time`. Answered: an ordinal."""
+    """The body of `time`. The result is an ordinal."""
 
     time_ms: Bound
 
 
 class InRange(OfTopic, kw_only=True):
-    """Some entries of a topic."""
+    """A range of entries of a topic."""
 
     start: Number
     stop: Number
 
 
 class Weighed(InRange, kw_only=True):
-    """The body of `weights`. Answered: pairs (ordinal, bytes before it)."""
+    """The body of `weights`. The result is pairs (ordinal, bytes before it)."""
 
     step: Number = 0
-    """One for about so many bytes; 0: one for each ledger."""
+    """Bytes between pairs, roughly; 0: one pair for each ledger."""
 
 
 class Chunks(InRange, kw_only=True):
-    """The body of `chunks`. Answered: Opened."""
+    """The body of `chunks`. The result is an Opened."""
 
     before: list[tuple[bytes, Number, Number]] = []
-    """Those that are open at `start`: a digest of its uuid, its first part, its newest."""
+    """Messages that are open at `start`: digest of the uuid, first part, newest part."""
 
 
 class Read(InRange, kw_only=True):
-    """A ticket: rows of the entries from `start` up to, without, `stop`."""
+    """A ticket for rows of the entries from `start` up to, but not including, `stop`."""
 
     columns: Annotated[list[str], msgspec.Meta(min_length=1, max_length=32)]
     permissive: bool = False
@@ -78,11 +78,11 @@ class Read(InRange, kw_only=True):
     keys: list[bytes] | None = None
     whole: Number | None = None
     skip: Number = 0
-    """Rows of the beginning that are there already: an entry may be many."""
+    """Rows at the beginning that the reader has already: an entry may have many."""
 
 
 class Extent(msgspec.Struct):
-    """What a topic holds."""
+    """The readable range of a topic."""
 
     incarnation: str
     first: int
@@ -90,28 +90,28 @@ class Extent(msgspec.Struct):
 
 
 class Opened(msgspec.Struct):
-    """Which chunked messages are open at an entry."""
+    """The chunked messages that are open at an entry."""
 
     open: list[OpenChunks]
     to: int
-    """That entry: `stop`, or an earlier one if that would take long; then whoever asks goes on from there."""
+    """That entry: `stop`, or an earlier one if that would take long. The caller continues from there."""
 
 
 class Mark(msgspec.Struct, array_like=True):
-    """Goes with every batch of rows: how to go on behind it, on another connection."""
+    """Sent with every batch of rows: where another connection continues after it."""
 
     start: int
     """Read from this ordinal on ..."""
     skip: int
-    """... and leave out so many rows."""
+    """... and leave out this many rows."""
     end: bool = False
-    """Nothing comes any more. Without it a stream was cut."""
+    """Whether the stream is complete. Without it the stream was cut."""
     damaged: int = 0
-    """Entries that this stream has left out (mode=permissive), all before `start`."""
+    """How many entries this stream has left out (mode=permissive), all before `start`."""
 
 
 class Trouble(msgspec.Struct):
-    """Why something was refused: goes with every error that this program raises on purpose."""
+    """An error that this program raises on purpose, as it is sent."""
 
     kind: str
     text: str
@@ -122,31 +122,31 @@ class Trouble(msgspec.Struct):
         return cls(next(named, "HoldfastError"), str(error))
 
     def error(self) -> errors.HoldfastError:
-        """As it was raised over there."""
+        """Return the error as it was raised by the server."""
         kind = getattr(errors, self.kind, None)
         found = isinstance(kind, type) and issubclass(kind, errors.HoldfastError)
         return kind(self.text) if found else errors.HoldfastError(self.text)  # type: ignore[misc]
 
 
 def parsed(data: bytes, kind: type[Asked]) -> Asked:
-    """Raises Misuse: it is none."""
+    """Decode a request. Raises Misuse: it is malformed."""
     if len(data) > BODY_BYTES_MAX:
         raise errors.Misuse(f"the request has {len(data)} bytes; at most {BODY_BYTES_MAX} are read")
     try:
         found = msgspec.json.decode(data, type=kind)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
-        raise errors.Misuse(f"the request is not what it should be: {error}") from None
+        raise errors.Misuse(f"the request is malformed: {error}") from None
     if isinstance(found, OfTopic):
         found.topic = str(TopicName.parse(found.topic))
     return found
 
 
 def require_inside(asked: InRange, first: int, visible: int) -> None:
-    """Raises NotFound (it was trimmed), Misuse (it is beyond what is visible)."""
+    """Raise NotFound if the range was trimmed, Misuse if it is beyond the visible end."""
     if asked.start > asked.stop or asked.stop > visible:
         raise errors.Misuse(
-            f"{asked.topic}: entries {asked.start} to {asked.stop} are no range below {visible}, the end of "
-            "what is visible; plan again"
+            f"{asked.topic}: entries {asked.start} to {asked.stop} are not a range below {visible}, the "
+            "visible end; plan again"
         )
     if asked.start < first:
         raise errors.NotFound(

@@ -1,4 +1,4 @@
-"""What of a topic a subscription has acknowledged.
+"""The entries of a topic that a subscription has acknowledged.
 
 ```
  acked     acked            acked                          bits: entry 12 is a batch, of which
@@ -6,8 +6,8 @@
  0               acked_to   holes    12       end
 ```
 
-`acked_to` is the mark-delete position: everything below it is acknowledged. What is acknowledged above it is
-a hole in the backlog, kept in a Roaring bitmap. All positions are ordinals, all ranges half-open.
+`acked_to` is the mark-delete position: everything below it is acknowledged. An acknowledged entry above it is
+a hole in the backlog. Holes are kept in a Roaring bitmap. All positions are ordinals, all ranges half-open.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from pyroaring import BitMap64
 from holdfast.errors import Corrupt
 
 _CHUNK = 1 << 16
-"""Ranges are told chunk by chunk, as Roaring keeps them: neither a long run nor scattered holes cost much."""
+"""Ranges are found chunk by chunk, as Roaring stores them: long runs and scattered holes are both cheap."""
 
 
 def pack_bits(mask: int) -> bytes:
-    """A mask as bytes, little-endian and as short as can be."""
+    """Encode a mask in as few bytes as possible, little-endian."""
     return mask.to_bytes((mask.bit_length() + 7) // 8, "little")
 
 
 class AckState:
     """The acknowledgements of one subscription.
 
-    `acked_to` is never itself a hole (I41): who is told "acknowledged up to here" finds the next one open.
+    `acked_to` is never itself a hole (I41): the entry at this position is not acknowledged.
 
     Example:
         >>> acks = AckState()
@@ -51,15 +51,15 @@ class AckState:
         self.acked_to = acked_to
         self._holes = BitMap64()
         self._holes_end = 0
-        """Behind the last hole, while there is one: holes are removed from the front only."""
+        """The ordinal after the last hole, if there is a hole: holes are removed from the front only."""
         self._bits: dict[int, int] = {}
         self._partial = BitMap64()
-        """The keys of `_bits`, in order: a dictionary cannot be asked for a range."""
+        """The sorted keys of `_bits`: a dictionary cannot be searched for a range."""
 
     # -- changes ---------------------------------------------------------------------------------------
 
     def ack_ranges(self, ranges: Iterable[tuple[int, int]], end: int) -> None:
-        """Acknowledge whole entries. What lies beyond `end` was never published and is left out."""
+        """Acknowledge whole entries. Ordinals from `end` on are not published yet and are ignored."""
         holes, low = self._holes, self.acked_to
         for a, b in ranges:
             if b > end:
@@ -79,7 +79,7 @@ class AckState:
         self._advance(min(to, end))
 
     def ack_batch(self, ordinal: int, still_open: int, end: int) -> None:
-        """Acknowledge messages of a batch: those in the mask stay open, unless they were closed before."""
+        """Acknowledge messages of a batch. Messages in the mask stay open, if they were open."""
         if ordinal >= end or self.is_acked(ordinal):
             return
         left = self._bits.get(ordinal, still_open) & still_open
@@ -90,7 +90,7 @@ class AckState:
             self.ack_ranges([(ordinal, ordinal + 1)], end)
 
     def reset(self, to: int) -> None:
-        """Everything below is acknowledged and nothing else."""
+        """Acknowledge everything below `to`, and nothing else."""
         self.acked_to = to
         self._holes = BitMap64()
         self._holes_end = 0
@@ -98,7 +98,7 @@ class AckState:
         self._partial = BitMap64()
 
     def advance(self, to: int) -> None:
-        """Skip forward; what is acknowledged above stays so. Never goes back."""
+        """Acknowledge everything below `to`, and keep the holes above. Never moves back."""
         self._advance(to)
 
     def _advance(self, to: int) -> None:
@@ -113,7 +113,7 @@ class AckState:
             self.acked_to = to
 
     def _close(self, a: int, b: int) -> None:
-        """Forget the bits of batches in the range: they are acknowledged as a whole."""
+        """Delete the bits of batches in the range, which are now acknowledged as a whole."""
         for ordinal in _within(self._partial, a, b):
             self._partial.remove(ordinal)
             del self._bits[ordinal]
@@ -121,22 +121,22 @@ class AckState:
     # -- questions -------------------------------------------------------------------------------------
 
     def is_acked(self, ordinal: int) -> bool:
-        """As a whole. A batch of which some messages are open is not."""
+        """Return whether an entry is acknowledged as a whole, with every message of a batch."""
         return ordinal < self.acked_to or ordinal in self._holes
 
     def next_unacked(self, ordinal: int) -> int:
-        """The first ordinal from here on that is not acknowledged."""
+        """Return the first ordinal from here on that is not acknowledged."""
         ordinal = max(ordinal, self.acked_to)
         return self._run_end(ordinal) if ordinal in self._holes else ordinal
 
     def acked_in(self, a: int, b: int) -> list[tuple[int, int]]:
-        """The acknowledged ranges within [a, b), in order; neighbours are one."""
+        """Return the acknowledged ranges within [a, b), in order and merged."""
         low = min(max(a, self.acked_to), b)
         head = [(a, low)] if a < low else []
         return [*head, *self.ranges(low, b)]
 
     def bits_in(self, a: int, b: int) -> dict[int, int]:
-        """Of batches in [a, b) that are acknowledged in part: the messages that are still open."""
+        """Return the open messages of each partially acknowledged batch in [a, b)."""
         if not self._bits:
             return {}
         return {ordinal: self._bits[ordinal] for ordinal in _within(self._partial, a, b)}
@@ -146,13 +146,13 @@ class AckState:
         return self._bits.get(ordinal)
 
     def count(self, end: int) -> int:
-        """The backlog below `end`, exactly: entries that are not acknowledged."""
+        """Count the entries below `end` that are not acknowledged."""
         if end <= self.acked_to:
             return 0
         return end - self.acked_to - self._holes.range_cardinality(self.acked_to, end)
 
     def after_unacked(self, count: int, end: int) -> int:
-        """Where one stands after skipping so many unacknowledged entries; `end` if there are fewer."""
+        """Return the position after `count` unacknowledged entries; `end` if there are fewer."""
         low, high = self.acked_to, end
         if self.count(end) <= count:
             return end
@@ -166,24 +166,24 @@ class AckState:
 
     @property
     def holes_count(self) -> int:
-        """Entries above `acked_to` that are acknowledged."""
+        """The number of acknowledged entries above `acked_to`."""
         return len(self._holes)
 
     @property
     def partial_count(self) -> int:
-        """Batches of which some messages are acknowledged."""
+        """The number of partially acknowledged batches."""
         return len(self._bits)
 
     def ranges(self, a: int = 0, b: int | None = None) -> Iterator[tuple[int, int]]:
-        """The holes as sorted ranges: the one form that is equal when the contents are.
+        """Return the holes as sorted ranges; equal contents give equal ranges.
 
-        No acknowledgement may come while they are told: a task that pauses begins anew where it stopped.
+        Acknowledgements must not change while the caller iterates. A task that pauses starts a new iteration.
         """
         holes = self._holes
         end = self._holes_end if holes else 0
         b = end if b is None else min(b, end)
         start = stop = -1
-        while a < b and (a := holes.next_set_bit(a)) < b:  # there is one: that before `_holes_end`
+        while a < b and (a := holes.next_set_bit(a)) < b:  # the hole before `_holes_end` ends the search
             chunk = min((a | (_CHUNK - 1)) + 1, b)
             if holes.contains_range(a, chunk):
                 found: Iterable[tuple[int, int]] = ((a, chunk),)
@@ -202,12 +202,12 @@ class AckState:
             yield start, stop
 
     def next_hole(self, ordinal: int) -> int | None:
-        """Return the first hole from an ordinal on; `None` if there is none."""
+        """Return the first hole from an ordinal on; `None` if there is no hole."""
         behind = not self._holes or ordinal >= self._holes_end
         return None if behind else self._holes.next_set_bit(ordinal)
 
     def ranges_begun(self, a: int, b: int) -> int:
-        """Count the ranges of holes that begin within [a, b): by words of bits, not one by one.
+        """Count the ranges of holes that start within [a, b), by words of bits.
 
         Example:
             >>> acks = AckState()
@@ -218,11 +218,11 @@ class AckState:
         window = BitMap64()
         window.add_range(max(a - 1, 0), b)
         window &= self._holes
-        follow = window.shift(1).intersection_cardinality(window)  # holes with one directly before them
+        follow = window.shift(1).intersection_cardinality(window)  # holes that follow another hole
         return int(self._holes.range_cardinality(a, b) - follow)
 
     def _run_end(self, ordinal: int) -> int:
-        """The first ordinal behind the run of holes that this one is in: by doubling steps, then halving."""
+        """Return the end of the run of holes at this ordinal, in logarithmic time."""
         holes, step = self._holes, 1
         while holes.contains_range(ordinal, ordinal + step):
             ordinal += step
@@ -236,17 +236,17 @@ class AckState:
     # -- kept ------------------------------------------------------------------------------------------
 
     def pack(self) -> tuple[int, bytes, list[tuple[int, bytes]]]:
-        """For a snapshot: `acked_to`, the holes, the open bits of batches."""
+        """Encode for a snapshot: `acked_to`, the holes, the open bits of batches."""
         self._holes.run_optimize()
         bits = [(ordinal, pack_bits(self._bits[ordinal])) for ordinal in _values(self._partial)]
         return self.acked_to, self._holes.serialize() if self._holes else b"", bits
 
     @classmethod
     def unpack(cls, acked_to: int, holes: bytes, bits: Iterable[tuple[int, bytes]]) -> AckState:
-        """The opposite of `pack`.
+        """Decode what `pack` returned.
 
         Raises:
-            Corrupt: it did not come from there.
+                Corrupt: the bytes are not from `pack`.
         """
         acks = cls(acked_to)
         try:
@@ -277,12 +277,12 @@ class AckState:
 
 
 def _values(values: BitMap64) -> Iterable[int]:
-    """All values. pyroaring never frees an iterator that finds nothing: an empty bitmap is not asked."""
+    """Return all values. Empty bitmaps are not iterated: pyroaring leaks an iterator that finds nothing."""
     return values if values else ()
 
 
 def _within(values: BitMap64, a: int, b: int) -> list[int]:
-    """The values in [a, b); the cost is theirs, not the range's. As in `_values`, no search is in vain."""
+    """Return the values in [a, b), at a cost by values. See `_values`."""
     found: list[int] = []
     if not values or values.max() < a:
         return found

@@ -1,4 +1,4 @@
-"""A close that is done once, and to its end."""
+"""Close once, and completely, also when the caller is cancelled."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 
 
 class Closing:
-    """Runs a close in a task of its own: a caller that is cancelled leaves it to its end.
+    """Runs a close in its own task: it completes when its caller is cancelled.
 
-    A loop that ends cancels all tasks, also those that have not begun, of which nothing would run. Then the
-    caller, which is cancelled as well, begins anew, and waits.
+    A loop that ends cancels all tasks, also a task that has not started and would never run. Then the
+    caller, which is cancelled too, starts the close again and waits for it.
 
     Example:
         >>> async def main() -> None:
@@ -31,11 +31,11 @@ class Closing:
 
     @property
     def begun(self) -> bool:
-        """Return whether it was called."""
+        """Return whether a close was started."""
         return self._task is not None
 
     async def __call__(self, close: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Close, or wait for the close that runs already."""
+        """Close, or wait for a close that runs already."""
         cancelled = False
         while True:
             task = self._task

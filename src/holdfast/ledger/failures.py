@@ -1,17 +1,15 @@
-"""Mending: what a running store does about calls that fail.
+"""Handle failed calls of a running store (I34, I35, I38).
 
-What may fail, and what is done (I34, I35, I38):
-
-| what fails                     | what is done                                                              |
+| failure                        | what the store does                                                       |
 |--------------------------------|---------------------------------------------------------------------------|
-| a write or sync of the journal | the round goes into a new file; if that fails too, the store stops        |
-| the journal's file was removed | a new file, and a snapshot at once: what stood in it is in the ledgers    |
-| a sync of the journal, `os`    | a new file, and a snapshot at once: what it was to cover is not known     |
-| a write to a ledger            | once more; then the ledger is rewritten; then the store stops             |
-| a sync of a ledger             | the ledger is rewritten into a file of the next generation                |
+| a write or sync of the journal | writes the round to a new file; if that fails too, it stops               |
+| the journal's file was removed | a new file, and a snapshot at once: the ledgers have the lost events      |
+| a sync of the journal, `os`    | a new file, and a snapshot at once: it is not known which rounds are lost |
+| a write to a ledger            | repeats it; then rewrites the ledger; then stops                          |
+| a sync of a ledger             | rewrites the ledger into a file of the next generation                    |
 | a ledger's file was removed    | the same, from the file that is still open                                |
-| any of these, for want of room | the reserve is given up; then it is tried again until there is room       |
-| a snapshot                     | tried again later; the journal grows meanwhile                            |
+| any of these, on a full disk   | releases the reserve; then tries again until there is room                |
+| a snapshot                     | tries again later; the journal grows until then                           |
 """
 
 from __future__ import annotations
@@ -37,13 +35,13 @@ from holdfast.system import File
 LOG = logging.getLogger("holdfast.store")
 
 LOST = (errno.EBADF, errno.ENOENT)
-"""What the writer says of a descriptor that other code closed, and of a file that other code removed."""
+"""Errors of a descriptor that other code closed, and of a file that other code removed."""
 WAIT_S = 0.25
-"""How long it is before something is tried again for which there was no room."""
+"""Pause before a retry on a full disk."""
 
 
 class Mender:
-    """Remembers what has failed, so that nothing is tried again that must not be."""
+    """Repairs what failed, and remembers it, so that a failed sync is never repeated."""
 
     def __init__(
         self,
@@ -63,22 +61,22 @@ class Mender:
         self._spoiled: set[LedgerFile] = set()
         """Ledger files whose sync has failed: they are not synced again."""
         self._looking = asyncio.Lock()
-        """One task at a time looks after what other code has removed."""
+        """One task at a time handles files that other code has removed."""
         self._turn = asyncio.Lock()
         """One ledger is rewritten at a time."""
         self.suspect = False
         """`sync = os`: a sync has failed, and no snapshot has been taken since."""
         self.rewritten = 0
-        """Ledgers whose file was given up."""
+        """How many ledgers were rewritten."""
 
     async def go_on(self, needed: bool) -> None:
-        """Into the next journal file.
+        """Continue in the next journal file.
 
-        `needed`: the writer stands still until it has one; then it may be a small one, in the reserve's room.
-        Otherwise there is time: old files come free with the next snapshots.
+        `needed`: the writer has stopped until it has one. It may be a small one, in the reserve's space.
+        Otherwise there is time: the next snapshots free old files.
 
         Raises:
-            NoSpace: there is no room for one.
+            NoSpace: there is not enough room for a file.
         """
         try:
             with no_space("the journal cannot go on in another file"):
@@ -92,10 +90,10 @@ class Mender:
                 await self._journaling.go_on(self._writer, spoiled=needed, small=True)
 
     async def mend(self, progress: Progress) -> bool:
-        """Do something about the writer's failure, and let it go on. False: not yet, for want of room.
+        """Repair a failure of the writer and resume it; `False` if the disk is full.
 
         Raises:
-            Closed: nothing more can be done.
+                Closed: it cannot be repaired.
         """
         assert progress.failure is not None
         op, number, where = progress.failure
@@ -120,7 +118,7 @@ class Mender:
         return True
 
     async def _wait_for_room(self) -> None:
-        """Give the reserve up; where that was done before, wait a little."""
+        """Release the reserve; if it is in use already, wait a little."""
         self._want_snapshot()  # a snapshot may make room
         if not await self._opened.space.release():
             await self._opened.clock.sleep(WAIT_S)
@@ -129,8 +127,8 @@ class Mender:
         again = self.suspect or progress.journal_d == self._journal_mended_at
         if again and number not in FULL:
             raise Closed(
-                f"the journal failed twice, in two files ({where}: {os.strerror(number)}): nothing can be "
-                "made durable any more. Look at the disk and start again; nothing confirmed is lost"
+                f"the journal failed twice, in two files ({where}: {os.strerror(number)}), so nothing can be "
+                "made durable. Check the disk and start again; nothing confirmed is lost"
             )
         if not self._journaling.is_waiting(progress):
             await self.go_on(needed=True)
@@ -143,7 +141,7 @@ class Mender:
             self._want_snapshot()
 
     async def look_after_journal(self) -> bool:
-        """Leave journal files that other code has removed or replaced. True: a snapshot has to be taken."""
+        """Leave journal files that other code has removed; return whether a snapshot is needed."""
         async with self._looking:
             lost = await self._journaling.lost()
             if not lost:
@@ -158,7 +156,7 @@ class Mender:
         return True
 
     async def rescue(self, ledger: int) -> bool:
-        """Write a ledger anew whose file other code has removed. False: the writer does not have it open."""
+        """Rewrite a ledger whose file other code has removed; `False` if not open here."""
         async with self._looking:
             file = LedgerFile(ledger, self._opened.generations.get(ledger, 0))
             rescued = await self._rescued(file)
@@ -171,7 +169,7 @@ class Mender:
             return True
 
     def _tell(self, what: str) -> None:
-        LOG.error("%s; the broker goes on, and writes what stood there anew", what)
+        LOG.error("%s; the broker continues, and writes the lost data to a new file", what)
 
     async def _mend_ledger(self, progress: Progress, op: str, number: int, where: str) -> None:
         d, times = self._ledger_mended_at
@@ -179,22 +177,22 @@ class Mender:
         parsed = LedgerFile.parse(where.rpartition("/")[2])
         if times > 2 or parsed is None:
             raise Closed(
-                f"{where} could not be written ({os.strerror(number)}); look at the disk and start again"
+                f"{where} could not be written ({os.strerror(number)}); check the disk and start again"
             )
         if op == "ledger_sync":
             self._spoiled.add(parsed[0])
         if number == errno.ENOENT and op != "ledger_open":
             self._tell(f"{where} was removed by other code")
         if times > 1 or op == "ledger_sync" or number == errno.ENOENT:
-            with contextlib.suppress(FileNotFoundError):  # it could not even be made: then once more
+            with contextlib.suppress(FileNotFoundError):  # not even created: repeat it once
                 await self._rewrite(parsed[0].ledger)
         self._ledger_mended_at = (progress.durable_d, times)
 
     async def _rewrite(self, ledger: int) -> None:
-        """Into a file of the next generation (I35).
+        """Rewrite a ledger into a file of the next generation (I35).
 
         Raises:
-            NoSpace: there is no room for it yet; nothing has changed.
+                NoSpace: there is not enough room yet; nothing has changed.
         """
         opened = self._opened
         async with self._turn:
@@ -217,7 +215,7 @@ class Mender:
             at("ledger_rewritten")
 
     async def _rescued(self, old: LedgerFile) -> File | None:
-        """Return the ledger's data file if its name is gone and the writer has it open."""
+        """Return the open data file of a ledger whose name is gone."""
         file = self._writer.rescued(old.ledger)
         if file is not None and await self._opened.disk.is_named(old.data_path, file):
             await file.close()
@@ -225,14 +223,14 @@ class Mender:
         return file
 
     async def _move(self, ledger: int, rewriter: Rewriter) -> None:
-        """Let the writer go on in the new file, and copy what it wrote to the old one until then."""
+        """Switch the writer to the new file, and copy the rest of the old one."""
         opened = self._opened
         moved = opened.moving[ledger] = asyncio.get_running_loop().create_future()
         try:
             written = await self._writer.use_generation(ledger, rewriter.new.generation)
             at("ledger_switched")
             size = written or await rewriter.size()
-            while True:  # there is no way back: what comes now is written to the new file only
+            while True:  # no way back: the writer already writes to the new file only
                 try:
                     await rewriter.copy(size)
                     break
@@ -247,7 +245,7 @@ class Mender:
             moved.set_result(None)
 
     async def settled(self, ledgers: Iterable[int]) -> dict[int, int] | None:
-        """The generations, while nothing is being rewritten; None: one of these is not durable as it is."""
+        """Return the generations after any rewrite; `None` if a ledger is not durable."""
         async with self._turn:
             generations = dict(self._opened.generations)
             if self._spoiled:
@@ -259,7 +257,7 @@ class Mender:
     async def sync_ledger(
         self, ledger: int, by: Callable[[], Awaitable[None]], data: File | None = None
     ) -> None:
-        """Sync a ledger, once: after a failure its file is given up (I35), and so is one that was removed."""
+        """Sync a ledger; rewrite it after a failure (I35) or if its file was removed."""
         file = LedgerFile(ledger, self._opened.generations.get(ledger, 0))
         if data is not None and not await self._opened.disk.is_named(file.data_path, data):
             self._tell(f"{file.data_path} was removed or replaced by other code")

@@ -1,21 +1,24 @@
-"""Names and bytes of a data directory: what every file is called, and how it begins.
+"""Names and bytes of a data directory: the name of every file, and its header.
 
 ```
- holdfast                          format version and incarnation; written last: without it there is no store
- lock                              held by the one process that works here; contains its process id
- reserve                           freed when the disk is full, so that acks and deletes go on
+ holdfast                          format version and incarnation; named last: without it there is no store
+ lock                              held by the one process that has the store open; names that process
+ reserve                           deleted when the disk is full, so that acks and deletes still work
  journal/0000000000000001          rounds, each at a multiple of 4096 bytes
  journal/spare0 …                  the next journal files, ready to be renamed
  ledgers/000000000000002a.data     the entries of one ledger
  ledgers/000000000000002a.index    the offset of each entry
- ledgers/000000000000002a.1.data   the same ledger, rewritten after its file failed (generation 1)
+ ledgers/000000000000002a.1.data   the same ledger, rewritten after its file failed (generation 1);
+ ledgers/000000000000002a.1.index  its index
  snapshots/00000000000186a0        the state after event D = 100000; the newest two are kept
- topics/                           tables for programs that read these files
+ topics/0000000000000007.view      a topic's visible range, for processes that read these files
+ topics/<digest of name>.table    a topic's ledgers, for the same processes
 ```
 
-Every file begins with a header of 64 bytes, a block: `u32 file kind · u32 format version · u64 id · 16 bytes
-incarnation`. The incarnation is drawn when the directory is made: a file that strayed in from another
-directory is never believed.
+The name of a file that is not yet complete ends with `.new`. `holdfast`, journal, ledger, snapshot and view
+files start with a header of 64 bytes, a block: `u32 file kind · u32 format version · u64 id · 16 bytes
+incarnation`. The incarnation is drawn when the directory is created, so a file from another directory is
+recognised.
 """
 
 from __future__ import annotations
@@ -39,20 +42,20 @@ TOPICS = "topics"
 SPARE = "spare"
 DIRECTORIES = (JOURNAL, LEDGERS, SNAPSHOTS, TOPICS)
 NEW = ".new"
-"""What a file is called, behind its name, until it is whole."""
+"""Ends the name of a file that is not yet complete."""
 
 FORMAT_VERSION = 1
 BLOCK_HEADER = 32
 FILE_HEADER = 64
 PAGE = 4096
-"""Rounds of the journal start at multiples of it."""
+"""Rounds of the journal start at multiples of this size."""
 INDEX_ENTRY = 8
 
 _FILE = struct.Struct("<IIQ16s")
 
 
 class BlockKind(enum.IntEnum):
-    """The kinds of blocks in files."""
+    """Kinds of blocks in files."""
 
     ENTRY = 2
     ROUND = 3
@@ -63,7 +66,7 @@ class BlockKind(enum.IntEnum):
 
 
 class FileKind(enum.IntEnum):
-    """What a file's header says that it is."""
+    """Kinds of files, as their headers name them."""
 
     JOURNAL = 1
     LEDGER_DATA = 2
@@ -75,11 +78,11 @@ class FileKind(enum.IntEnum):
 
 
 GENERATION_MAX = (1 << 32) - 1
-"""How often a ledger can be rewritten after its file failed: the core keeps 32 bits of it."""
+"""The last generation of a ledger's file: the core keeps 32 bits of it."""
 
 
 class Place(NamedTuple):
-    """Somewhere in the journal."""
+    """A position in the journal."""
 
     journal: int
     """The number of the file."""
@@ -109,7 +112,7 @@ class LedgerFile(NamedTuple):
 
     @classmethod
     def parse(cls, name: str) -> tuple[LedgerFile, str] | None:
-        """The file and its part, "data" or "index", by its name in `ledgers/`; None: no such name.
+        """Return ledger file and part, "data" or "index", of a name; `None` for other names.
 
         Example:
             >>> LedgerFile.parse("000000000000002a.1.data")
@@ -126,10 +129,10 @@ class LedgerFile(NamedTuple):
 
 @dataclass(frozen=True)
 class Extent:
-    """How far a ledger reaches."""
+    """Size and number of entries of a ledger."""
 
     size: int
-    """Of its data file, in bytes, with the header."""
+    """Bytes of its data file, with the header."""
     entries: int
 
     @property
@@ -138,7 +141,7 @@ class Extent:
 
 
 def padded(size: int) -> int:
-    """Blocks in files start at multiples of 8."""
+    """Round up to a multiple of 8: blocks in files start there."""
     return (size + 7) & ~7
 
 
@@ -151,7 +154,7 @@ def snapshot_path(d: int) -> str:
 
 
 def number_of(name: str) -> int | None:
-    """The number that a journal's or a snapshot's name stands for; None: it is no such name."""
+    """Return the number in a journal's or a snapshot's name; `None` for other names."""
     try:
         number = int(name, 16)
     except ValueError:
@@ -160,10 +163,10 @@ def number_of(name: str) -> int | None:
 
 
 def file_header(kind: FileKind, number: int, incarnation: bytes) -> bytes:
-    """The first 64 bytes of a file.
+    """Return the first 64 bytes of a file.
 
     Raises:
-        HoldfastError: its number is beyond what files are numbered with.
+            HoldfastError: the number is too large for a file.
     """
     require_left(number, f"numbers of {kind.name.lower()} files")
     payload = _FILE.pack(kind, FORMAT_VERSION, number, incarnation)
@@ -171,7 +174,7 @@ def file_header(kind: FileKind, number: int, incarnation: bytes) -> bytes:
 
 
 class HeaderFault(enum.Enum):
-    """What can be wrong with a file's header."""
+    """Faults of a file's header."""
 
     DAMAGED = "is damaged"
     OTHER_VERSION = "is of another format version"
@@ -181,7 +184,7 @@ class HeaderFault(enum.Enum):
 
 
 def read_file_header(data: bytes) -> tuple[int, int, int, bytes] | None:
-    """(file kind, format version, id, incarnation); None: it is damaged."""
+    """Return file kind, format version, id and incarnation; `None` if the header is damaged."""
     block = open_block(data[:FILE_HEADER])
     if isinstance(block, str) or block[0] != BlockKind.FILE or block[3] != _FILE.size:
         return None
@@ -190,7 +193,7 @@ def read_file_header(data: bytes) -> tuple[int, int, int, bytes] | None:
 
 
 def header_fault(data: bytes, kind: FileKind, number: int, incarnation: bytes) -> HeaderFault | None:
-    """Is this how that file begins? None: yes."""
+    """Compare a header with the file that it should belong to; `None` if it matches."""
     found = read_file_header(data)
     if found is None:
         return HeaderFault.DAMAGED
@@ -204,7 +207,7 @@ def header_fault(data: bytes, kind: FileKind, number: int, incarnation: bytes) -
 
 
 def require_header(path: str, data: bytes, kind: FileKind, number: int, incarnation: bytes) -> None:
-    """Raise what is wrong with a file's header.
+    """Raise an error for a faulty header.
 
     Raises:
         LayoutMismatch: it is of another format version.
@@ -221,5 +224,5 @@ def require_header(path: str, data: bytes, kind: FileKind, number: int, incarnat
 
 
 def salt_of(incarnation: bytes) -> int:
-    """What every round of this directory's journal carries, so that nothing else is taken for one."""
+    """Return the salt of this journal's rounds, so that no payload passes for a round."""
     return int.from_bytes(incarnation[:8], "little")

@@ -1,7 +1,7 @@
-"""The ledgers of a topic: which ordinals are where.
+"""The ledgers of a topic: translate positions to ids, and back.
 
 An ordinal counts a topic's entries over its whole life; a ledger holds a run of them. Users see
-`ledger:entry`. Both ways are a binary search over the ledgers, of which there are few.
+`ledger:entry`. Both searches are binary, over a few ledgers.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ class LedgerInfo(msgspec.Struct, array_like=True):
     """One ledger of a topic."""
 
     id: int
-    """What users see. Rises along a topic."""
+    """The id for users. Rises along a topic."""
     file: int
-    """The number in the name of its file: another than `id` only for a ledger that was adopted from a stage,
-    whose file is older than the ledgers before it."""
+    """The number in its file's name. It differs from `id` only for a ledger that was adopted from a stage:
+    its file is older than the ledgers before it."""
     first: int
     """The ordinal of its entry 0."""
     entries: int
@@ -30,8 +30,8 @@ class LedgerInfo(msgspec.Struct, array_like=True):
     """Bytes of its data file."""
     sealed: bool
     opened_time: int
-    """Log time, in ns since the epoch. No entry is older for its readers: in an adopted file the blocks carry
-    the times of their staging."""
+    """Log time, in ns since the epoch. Readers see no entry with an earlier time: in an adopted file the
+    blocks carry the times of their staging."""
     last_time: int
     """Log time of its last entry."""
 
@@ -41,7 +41,9 @@ class LedgerInfo(msgspec.Struct, array_like=True):
 
 
 class LedgerTable:
-    """The ledgers that a topic still has, in order, without a gap (I40). Only the last can be open.
+    """The ledgers that a topic still has, in order, without a gap (I40).
+
+    Only the last can be open.
 
     Example:
         >>> table = LedgerTable()
@@ -73,12 +75,12 @@ class LedgerTable:
 
     @property
     def first(self) -> int:
-        """The first ordinal that is kept; `end` where nothing is."""
+        """The first kept ordinal; `end` if the topic is empty."""
         return self._infos[0].first if self._infos else self._end
 
     @property
     def end(self) -> int:
-        """The next entry's ordinal."""
+        """The ordinal of the next entry."""
         return self._end
 
     @property
@@ -87,12 +89,12 @@ class LedgerTable:
 
     @property
     def front(self) -> LedgerInfo | None:
-        """The oldest that is kept."""
+        """The oldest kept ledger."""
         return self._infos[0] if self._infos else None
 
     @property
     def open_ledger(self) -> int | None:
-        """The id of the ledger that grows; None: the next publish opens one."""
+        """The id of the ledger that grows; `None` if the next publish opens one."""
         return None if not self._infos or self._infos[-1].sealed else self._infos[-1].id
 
     @property
@@ -101,32 +103,32 @@ class LedgerTable:
 
     @property
     def size(self) -> int:
-        """Bytes of all of them."""
+        """Bytes of all ledgers."""
         return sum(info.size for info in self._infos)
 
     # -- where is what ---------------------------------------------------------------------------------
 
     def at(self, ordinal: int) -> LedgerInfo:
-        """The ledger that holds an ordinal.
+        """Return the ledger that holds an ordinal.
 
         Raises:
-            NotFound: it was trimmed, or never published.
+                NotFound: the entry was trimmed, or is not published yet.
         """
         if not self.first <= ordinal < self._end:
-            raise NotFound(f"there is no entry {ordinal}; there are [{self.first}, {self._end})")
+            raise NotFound(f"entry {ordinal} does not exist; the topic has [{self.first}, {self._end})")
         return self._infos[bisect_right(self._infos, ordinal, key=_first) - 1]
 
     def id_of(self, ordinal: int) -> MessageId:
-        """The id that users know for an ordinal.
+        """Return the id of an ordinal.
 
         Raises:
-            NotFound: it was trimmed, or never published.
+                NotFound: the entry was trimmed, or is not published yet.
         """
         info = self.at(ordinal)
         return MessageId(info.id, ordinal - info.first)
 
     def ordinal(self, ledger: int, entry: int) -> int:
-        """The first ordinal at or after an id, which need not exist (any more)."""
+        """Return the first ordinal at or after an id, which need not exist."""
         at = bisect_left(self._infos, ledger, key=_id)
         if at == len(self._infos):
             return self._end
@@ -134,18 +136,18 @@ class LedgerTable:
         return info.first + min(max(entry, 0), info.entries) if info.id == ledger else info.first
 
     def find(self, ledger: int) -> LedgerInfo | None:
-        """The ledger of this id, if it is kept."""
+        """Return the ledger of this id, if it is kept."""
         at = bisect_left(self._infos, ledger, key=_id)
         return self._infos[at] if at < len(self._infos) and self._infos[at].id == ledger else None
 
     def since(self, time: int) -> list[LedgerInfo]:
-        """The ledgers that can hold entries of this log time or later."""
+        """Return the ledgers that can hold entries of this log time or later."""
         return self._infos[bisect_left(self._infos, time, key=_last_time) :]
 
     # -- changes ---------------------------------------------------------------------------------------
 
     def grow(self, ledger: int, first: int, entries: int, size: int, time: int) -> None:
-        """The open ledger, perhaps a new one, is now so long."""
+        """Set the size of the open ledger; open it if it is new."""
         last = self.last
         if last is None or last.sealed:
             last = LedgerInfo(ledger, ledger, first, 0, 0, False, time, time)
@@ -155,28 +157,28 @@ class LedgerTable:
         self._end = first + entries
 
     def seal(self) -> None:
-        """The open ledger grows no more."""
+        """Close the open ledger: it does not grow any more."""
         if self._infos:
             self._infos[-1].sealed = True
 
     def limit_times(self, time: int) -> None:
-        """Log time was set back: no ledger was opened, or ends, later than that."""
+        """Lower all times to this one, after log time was set back."""
         for info in self._infos:
             info.opened_time, info.last_time = min(info.opened_time, time), min(info.last_time, time)
 
     def adopt(self, ledger: int, file: int, entries: int, size: int, time: int) -> None:
-        """Entries that were written elsewhere are the next ledger, sealed."""
+        """Append a sealed ledger that a stage has written."""
         self.seal()
         self._infos.append(LedgerInfo(ledger, file, self._end, entries, size, True, time, time))
         self._end += entries
 
     def drop(self, count: int) -> list[LedgerInfo]:
-        """Take the oldest ledgers away."""
+        """Remove the oldest ledgers, and return them."""
         gone, self._infos = self._infos[:count], self._infos[count:]
         return gone
 
     def check(self) -> None:
-        """I40: each ledger begins where the one before ends; ids rise; all but the last are sealed."""
+        """Check I40: no gaps between ledgers; ids rise; all but the last are sealed."""
         previous: LedgerInfo | None = None
         for info in self._infos:
             assert info.id >= info.file > 0, f"I40: ledger {info.id} in the later file {info.file}"

@@ -1,4 +1,4 @@
-"""What a store is told, what it tells, and what everything that works on its directory knows of it."""
+"""Options and stats of a store, and the state that its parts share."""
 
 from __future__ import annotations
 
@@ -19,51 +19,51 @@ from holdfast.system.files import opened
 
 @dataclass(frozen=True)
 class StoreOptions:
-    """How a store works. Sizes in bytes."""
+    """Options of a store. Sizes in bytes."""
 
     sync: Sync = "group"
     snapshot_bytes: int = 64 << 20
-    """So much journal makes a snapshot due."""
+    """A snapshot is due after this much journal."""
     snapshot_s: float = 60.0
-    """So does so much time, if anything happened."""
+    """A snapshot is due after this time, if there was an event."""
     reserve_bytes: int = 16 << 20
     journal_bytes: int = 16 << 20
-    """Of each journal file. There is one in use, and mostly a spare."""
+    """Size of each journal file. One is in use, and mostly there is a spare."""
 
 
 @dataclass(frozen=True)
 class StoreStats:
-    """A look at a store; counts are since it was opened."""
+    """Sizes and counts of a store, since it was opened."""
 
     sync: Sync
     applied_d: int
     durable_d: int
     snapshot_d: int
-    """Recovery would begin behind this event."""
+    """The D of the newest snapshot: recovery starts behind it."""
     rounds: int
     journal_bytes: int
-    """Of all rounds, with their padding."""
+    """Bytes of all rounds, with their padding."""
     journal_files: int
-    """Made or named."""
+    """The number of the journal file in use."""
     snapshots: int
     snapshot_bytes: int
-    """Of the last one."""
+    """Size of the last snapshot."""
     pending_bytes: int
     free_bytes: int
     reserved: bool
-    """The reserve is whole. If not, the disk is full, and nothing is admitted."""
+    """Whether the reserve is complete. If not, the disk is full, and nothing is admitted."""
     refused: int
     rewritten: int
-    """Ledgers whose file had failed."""
+    """Ledgers that were rewritten because their file had failed."""
     trouble: str
-    """What went wrong with the last attempt at a snapshot; empty: nothing."""
+    """Why the last snapshot or journal file failed; empty: it did not."""
     failed: str
-    """Why it serves no more; empty: it does."""
+    """Why the store has stopped; empty: it runs."""
 
 
 @dataclass
 class Opened:
-    """What is known of the directory, for all that work on it."""
+    """State of an open directory, shared by all parts of its store."""
 
     disk: Disk
     lock: Lock
@@ -73,24 +73,24 @@ class Opened:
     space: Space
     files: JournalFiles
     kept: list[Meta]
-    """The snapshots that are kept: the older one, and the newest."""
+    """The kept snapshots: the older one, then the newest."""
     generations: dict[int, int] = field(default_factory=dict)
-    """Of each ledger, where it is not 0."""
+    """Generation of each ledger's file, where it is not 0."""
     unsynced: set[LedgerFile] = field(default_factory=set)
     """Ledger files that recovery wrote to."""
     moving: dict[int, asyncio.Future[None]] = field(default_factory=dict)
-    """Ledgers on their way into another file: reads wait."""
+    """Ledgers that are moved into another file: their reads wait."""
     pins: int = 0
 
     async def file_of(self, ledger: int) -> LedgerFile:
-        """Where a ledger is to be read."""
+        """Return the file of a ledger, after a move to another file has ended."""
         if ledger in self.moving:
             await asyncio.shield(self.moving[ledger])
         return LedgerFile(ledger, self.generations.get(ledger, 0))
 
     @contextlib.contextmanager
     def pin(self) -> Iterator[Meta]:
-        """Nothing is dropped while it is held."""
+        """Keep all files while the context is open."""
         self.pins += 1
         try:
             yield self.kept[-1]
@@ -98,9 +98,9 @@ class Opened:
             self.pins -= 1
 
     async def sync_ledger(self, file: LedgerFile) -> None:
-        """By its name: for a file that no writer of this life has open."""
+        """Sync a ledger by its name, when the writer does not have it open."""
         for path in (file.data_path, file.index_path):
-            with contextlib.suppress(FileNotFoundError):  # it was trimmed meanwhile
+            with contextlib.suppress(FileNotFoundError):  # it has been trimmed
                 async with opened(self.disk, path) as data:
                     await data.sync()
 

@@ -1,14 +1,14 @@
-"""Recovery: from whatever a directory holds to the state of the last event that was confirmed.
+"""Recovery: bring a machine to the state of the last confirmed event in its directory.
 
 ```
  lock ─► newest whole snapshot ─► survey the journal ─► wipe its torn end ─► redo what follows the snapshot
-                                  (damage: stop here)    ─► cut ledgers' torn ends ─► serve
+                                  (damage: stop here)    ─► cut ledgers' torn ends ─► sync ─► serve
 ```
 
-The survey comes first and changes nothing: damage is reported before anything is touched. Redo writes into
-the ledgers what the journal says, over what may stand there: bytes that were confirmed are written over by
-themselves, so that who reads the files meanwhile sees no gap. Only then are the ends cut. Every step may be
-interrupted and done again from the start: none of them removes what the next attempt needs (I36).
+The survey comes first and changes nothing, so damage is reported before any file is touched. Redo writes the
+journal's entries into the ledgers, over the bytes that are there. Confirmed bytes are overwritten by the same
+bytes, so readers of the files never see a gap. Only then are the ends cut. Every step may be interrupted and
+repeated from the start: it deletes nothing that the next attempt needs (I36).
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ from holdfast.system import Disk, File, Randomness
 from holdfast.system.files import opened, read_file, remove, write_all, write_file
 
 REDO_BYTES = 4 << 20
-"""How much of the ledgers' ends is kept in memory before it is written."""
+"""Bytes of the ledgers' ends that are collected in memory before they are written."""
 FILES_MAX = 64
-"""How many ledger files are open at once while they are redone."""
+"""How many ledger files redo keeps open."""
 
 
 class Captured(Protocol):
@@ -68,59 +68,59 @@ class Captured(Protocol):
     def parts(self) -> list[bytes]: ...
     @property
     def ledgers(self) -> dict[int, tuple[int, int]]:
-        """Every ledger file that belongs to it: the size of its data, and its entries."""
+        """Data size and number of entries of every ledger file of this state."""
 
 
 class StateMachine(Protocol):
-    """What a store recovers into, and makes snapshots of."""
+    """The interface of a machine: a store recovers it, and takes snapshots of it."""
 
     @property
     def log(self) -> Log:
-        """Where its events get their numbers, and from where they are written. `load` may replace it."""
+        """The log that numbers and writes its events. `load` may replace it."""
 
     def load(self, parts: Iterable[bytes]) -> None:
-        """Take the state of a snapshot."""
+        """Replace the state by a snapshot's."""
 
     def redo(self, view: int, index: int, frame: bytes) -> None:
-        """Apply events that were applied once. What they append to ledgers is written again."""
+        """Apply events again. Entries that they append to ledgers are written again."""
 
     def capture(self) -> Captured:
-        """The state as it is now."""
+        """Return the current state."""
 
 
 @dataclass(frozen=True)
 class Recovered:
-    """What recovery found."""
+    """The result of a recovery."""
 
     fresh: bool
-    """The directory is new."""
+    """Whether the directory is new."""
     snapshot_d: int
-    """The last event that the snapshot had seen."""
+    """The last event of the snapshot."""
     last_d: int
     events: int
-    """How many were redone from the journal."""
+    """How many events were redone from the journal."""
     cut_bytes: int
-    """Of rounds that had not become whole, or of events after `upto`."""
+    """Bytes of torn rounds, and of events after `upto`, that were cut."""
     position: Position
-    """Of the last event, in the group's order."""
+    """Position of the last event, in the group's order."""
     stable: Position
     """The last position that this broker knew to be stable."""
     clean: bool
-    """The broker had been closed."""
+    """Whether the broker had been closed."""
     notes: tuple[str, ...] = ()
-    """What somebody should look at, although nothing is missing."""
+    """Remarks for the operator, although nothing is missing."""
 
 
 # -- the directory ------------------------------------------------------------------------------------
 
 
 async def prepare(disk: Disk, randomness: Randomness, journal_bytes: int) -> tuple[bytes, bool]:
-    """The directory's incarnation, and whether it was made just now. The caller holds the lock.
+    """Return the directory's incarnation, and whether this call created it. The caller holds the lock.
 
     Raises:
-        Misuse: there is something else in it.
-        Corrupt: there is data in it, and the file that says what it is has gone.
-        LayoutMismatch: it was made by another version.
+        Misuse: the directory holds other files.
+        Corrupt: the directory holds data, and its format file is missing.
+        LayoutMismatch: another version created the directory.
     """
     names = set(await disk.list(""))
     if FORMAT not in names:
@@ -133,12 +133,12 @@ async def prepare(disk: Disk, randomness: Randomness, journal_bytes: int) -> tup
 
 
 async def _format(disk: Disk, randomness: Randomness, journal_bytes: int, names: set[str]) -> bytes:
-    """Make the directory; its own file gets its name last, so that half a directory is none."""
+    """Create the directory. Its format file is named last, and makes it a store."""
     strangers = names - {LOCK, FORMAT + NEW, RESERVE, *DIRECTORIES}
     if strangers:
         raise Misuse(
-            f"this directory has other things in it ({', '.join(sorted(strangers)[:3])}) and no file "
-            f"named {FORMAT}; use a new one"
+            f"this directory holds other files ({', '.join(sorted(strangers)[:3])}) and no file "
+            f"named {FORMAT}; use a new directory"
         )
     for directory in DIRECTORIES:
         if directory not in names:
@@ -156,13 +156,13 @@ async def _format(disk: Disk, randomness: Randomness, journal_bytes: int, names:
 
 
 async def _require_nothing(disk: Disk) -> None:
-    """No data: at most the first journal file of an attempt that did not get to its end."""
+    """Check for data; the first journal file of an interrupted attempt is removed."""
     found = await journal_files.numbers(disk)
     first = await read_file(disk, journal_path(1), PAGE, PAGE) if found == [1] else b""
     if await disk.list(LEDGERS) or await disk.list(SNAPSHOTS) or found not in ([], [1]) or any(first):
         raise Corrupt(
-            f"the file {FORMAT} is missing, and there is data beside it: this directory was damaged, or only "
-            "a part of it was copied; restore a backup"
+            f"the file {FORMAT} is missing beside data: the directory is damaged, or a copy is incomplete; "
+            "restore a backup"
         )
     await remove(disk, journal_path(1))
 
@@ -172,18 +172,18 @@ async def _require_nothing(disk: Disk) -> None:
 
 @dataclass
 class Base:
-    """What recovery starts from."""
+    """The snapshot that recovery starts from, and the journal's files."""
 
     snapshot: Snapshot | None
-    """None: the beginning."""
+    """`None`: recovery starts from the first event."""
     kept: list[Meta]
-    """The older one, if there is one to fall back on, and the one in use."""
+    """The snapshot in use last; before it the older one, if recovery could fall back to it."""
     known_d: int
-    """The journal must reach up to here: a snapshot says so, if only by its name."""
+    """The journal must reach up to this event: a snapshot says so, if only by its name."""
     files: list[int]
     notes: list[str] = field(default_factory=list)
     fell_back: bool = False
-    """A newer snapshot is damaged: what was removed before it may be gone already."""
+    """Whether a newer snapshot is damaged: ledgers that it removed may be gone already."""
 
     @property
     def meta(self) -> Meta:
@@ -191,10 +191,10 @@ class Base:
 
 
 async def find_base(disk: Disk, incarnation: bytes) -> Base:
-    """The newest whole snapshot; else the one before; else the beginning, if the journal reaches back to it.
+    """Find the newest whole snapshot, or the beginning if the journal reaches back to it.
 
     Raises:
-        Corrupt: none is whole, and the journal does not reach back to the beginning.
+        Corrupt: not one snapshot is whole, and the journal does not reach back to the beginning.
     """
     found = await snapshot_format.names(disk)
     files = await journal_files.numbers(disk)
@@ -220,7 +220,7 @@ async def find_base(disk: Disk, incarnation: bytes) -> Base:
 
 
 class LedgerEnds:
-    """Writes what redo appends to ledgers, over whatever stands there."""
+    """Writes the entries of redo to ledgers, over the bytes that are there."""
 
     def __init__(self, disk: Disk, incarnation: bytes, extents: dict[LedgerFile, Extent]) -> None:
         self._disk = disk
@@ -229,12 +229,12 @@ class LedgerEnds:
         self._open: OrderedDict[LedgerFile, tuple[File, File]] = OrderedDict()
         self.extents = dict(extents)
         self.touched: set[LedgerFile] = set()
-        """Written and not synced."""
+        """Files that are written and not synced."""
         self.absent: set[LedgerFile] = set()
-        """Ledgers of the snapshot whose files are gone: what is redone must remove them."""
+        """Ledgers of the snapshot whose files are gone: a later event must have removed them."""
 
     def generations(self) -> dict[int, int]:
-        """Of the ledgers that are in a file of another generation than 0."""
+        """Return the generation of each ledger, where it is not 0."""
         return {file.ledger: file.generation for file in self.extents if file.generation}
 
     async def write(self, ledger: int, offset: int, data: bytes, index_offset: int, index: bytes) -> None:
@@ -285,9 +285,9 @@ class LedgerEnds:
 
 
 async def cut_ledgers(disk: Disk, extents: dict[LedgerFile, Extent], needed: set[LedgerFile]) -> int:
-    """Cut what reaches beyond these extents; remove files that belong to nobody. How many were changed.
+    """Cut ledger files to these extents, delete others; return how many were changed.
 
-    `needed` are files that an older snapshot still speaks of.
+    `needed` are files of an older kept snapshot, which stay.
     """
     changed = 0
     for name, size in (await disk.sizes(LEDGERS)).items():
@@ -316,29 +316,28 @@ async def cut_ledgers(disk: Disk, extents: dict[LedgerFile, Extent], needed: set
 
 @dataclass
 class Recovery:
-    """One attempt. After `run`: the report, where the next round goes, and which ledger files want a sync."""
+    """One attempt. `run` sets the journal's end, and the ledger files to sync."""
 
     disk: Disk
     incarnation: bytes
     base: Base
     fresh: bool
     make_room: Callable[[], Awaitable[bool]]
-    """Asked when the disk is full: True, and there is some more."""
+    """Called when the disk is full; `True` if it has freed space."""
     ends: LedgerEnds = field(init=False)
     ending: Ending = field(init=False)
     cut_at: Position | None = None
-    """Events after this position are to be cut; they may stand in the middle of a round."""
+    """Events after this position are cut; they may be in the middle of a round."""
     spoiled: bool = False
-    """The journal could not be synced."""
+    """Whether the journal could not be synced."""
     unproven: list[tuple[Place, int, int]] = field(default_factory=list)
-    """Rounds of which it is not known that they were synced."""
+    """Place, size and last D of rounds that may not be synced."""
 
     @property
     def is_cut(self) -> bool:
-        """The journal does not continue the state that was reached: it has to begin anew.
+        """Whether the journal does not continue the state, and a new one must start.
 
-        Because of `upto`; because a sync of it has failed; or because the snapshot has seen events that the
-        journal lost (`sync = os`).
+        The reason is `upto`, a failed sync, or with `sync = os` a snapshot with events that the journal lost.
         """
         return self.cut_at is not None or self.spoiled or self.ending.last_d < self.base.meta.d
 
@@ -352,10 +351,10 @@ class Recovery:
         )
 
     async def run(self, machine: StateMachine, upto: Position | Literal["stable"] | None) -> Recovered:
-        """Bring the machine to the state of the last event that counts.
+        """Bring the machine to the state of the last confirmed event.
 
         Raises:
-            Corrupt: something that was confirmed is damaged; the text has file and offset.
+            Corrupt: confirmed data is damaged; the text names file and offset.
             NoSpace: the disk is full, and the reserve was not enough.
         """
         meta = self.base.meta
@@ -390,7 +389,7 @@ class Recovery:
         )
 
     async def _check_ledgers(self) -> None:
-        """Every ledger of the snapshot is there, and as long as it was. An index can be made again."""
+        """Check the ledgers of the snapshot for their sizes; rebuild an index if needed."""
         sizes = await self.disk.sizes(LEDGERS)
         for file, extent in self.base.meta.extents().items():
             name, index = f"{file.stem}.data", f"{file.stem}.index"
@@ -400,15 +399,15 @@ class Recovery:
             if sizes.get(name, -1) < extent.size:
                 what = f"ends at offset {sizes[name]}" if name in sizes else "is missing"
                 raise Corrupt(
-                    f"{file.data_path} {what}, and its first {extent.size} bytes were confirmed; "
+                    f"{file.data_path} {what}, but its first {extent.size} bytes were confirmed; "
                     "restore a backup"
                 )
             if sizes.get(index, -1) < extent.index_size:
-                self.base.notes.append(f"{file.index_path} was not whole; it was made again from the data")
+                self.base.notes.append(f"{file.index_path} was incomplete and was rebuilt from the data")
                 await rebuild.rebuild_index(self.disk, file, extent, self.incarnation)
 
     async def _survey(self, upto: Position | Literal["stable"] | None) -> None:
-        """Look at all of the journal: how it ends, and whether events after `upto` stand in it."""
+        """Read the whole journal: find how it ends, and whether it has events after `upto`."""
         scan = self._scan()
         last = self.base.meta.at
         async for found in scan.rounds():
@@ -421,14 +420,14 @@ class Recovery:
         limit = max(scan.stable, self.base.meta.at) if upto == "stable" else upto
         if limit is not None and limit < self.base.meta.at:
             raise Misuse(
-                f"the snapshot has seen {self.base.meta.at}, which is after {limit}: what a snapshot has "
-                "seen was stable and is not cut"
+                f"cannot cut events after {limit}: the snapshot includes {self.base.meta.at}, "
+                "and events of a snapshot are stable"
             )
         if limit is not None and limit < last:
             self.cut_at = limit
 
     async def _redo(self, machine: StateMachine) -> Position:
-        """Apply every event after the snapshot, and write the ledgers' ends. The position of the last one."""
+        """Apply every event after the snapshot and write the ledgers' ends; return the last position."""
         meta = self.base.meta
         position = meta.at
         try:
@@ -463,12 +462,12 @@ class Recovery:
     def _require_d(machine: StateMachine, d: int, after: str) -> None:
         if machine.log.next_d != d + 1:
             raise Corrupt(
-                f"after {after} the state is at D {machine.log.next_d - 1}, and it should be at {d}; "
+                f"after {after} the state is at D {machine.log.next_d - 1}, not {d}; "
                 "another version of holdfast wrote it, or this is a defect: report it"
             )
 
     def _require_ledgers(self, machine: StateMachine) -> None:
-        """Ledgers that were gone are not missed."""
+        """Check that the state does not need a ledger whose file is gone."""
         if self.ends.absent:
             live = machine.capture().ledgers
             for file in sorted(self.ends.absent):
@@ -477,10 +476,10 @@ class Recovery:
                 del self.ends.extents[file]
 
     async def _sync(self) -> None:
-        """What is going to be shown must not be taken back by a power cut.
+        """Sync journal and directories, so that a power cut takes nothing back later.
 
-        A process that was killed may have written what it had not synced, or could not; the next round will
-        say that all before it was (I31). So what is not known to be synced is written once more.
+        A killed process may have left bytes that it had not synced, or whose sync had failed. The next round
+        will say that all before it was synced (I31), so rounds without that proof are written again first.
         """
         try:
             for number in self.base.files:
@@ -492,12 +491,12 @@ class Recovery:
                         await file.sync()
         except OSError as error:
             self.spoiled = True
-            self.base.notes.append(f"the journal could not be synced ({error}); a new one was begun")
+            self.base.notes.append(f"the journal could not be synced ({error}); a new one was started")
         for directory in (JOURNAL, SNAPSHOTS, LEDGERS, ""):
             await self.disk.sync_directory(directory)
 
     async def _tidy(self) -> None:
-        """Half-written files of an earlier life."""
+        """Delete incomplete snapshots and old journal files of an earlier run."""
         for name in await self.disk.list(SNAPSHOTS):
             if name.endswith(NEW):
                 await self.disk.unlink(f"{SNAPSHOTS}/{name}")

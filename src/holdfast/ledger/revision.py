@@ -1,9 +1,9 @@
-"""The revision of a cursor: what a read that was under way compares before it moves anything or hands out.
+"""The revision of a cursor: a read compares it before its result is used.
 
-A cursor has a read position, and its dispatcher has tables beside it. A reset changes all of them, and takes
-time, because it is durable before memory follows. So it opens a *window*: while one is open new reads are
-refused, and no read that began earlier is used. When it ends, position and tables change in one step, and the
-revision with them: a read that began before the window is recognised after it (**I55**).
+A cursor has a read position, and its dispatcher has tables beside it. A reset changes all of them. It takes
+time, because it is durable before memory changes. So it opens a *window*: while one is open, new reads are
+refused, and results of earlier reads are not used. At its end, position, tables and revision change in one
+step, so a read that started before the window is recognised after it (**I55**).
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from holdfast.system import Clock
 
 
 class Revision(NamedTuple):
-    """Which state of the cursor somebody saw. Any difference means: not this one any more.
+    """A state of the cursor, as a read saw it.
+
+    Any difference means that the cursor has changed.
 
     Example:
         >>> Revision(reset_number=3, owner_epoch=1, rewind_number=0) == Revision(3, 1, 1)
@@ -25,9 +27,9 @@ class Revision(NamedTuple):
     """
 
     reset_number: int
-    """Durable: how many resets there were. Acknowledgements carry it."""
+    """Durable: the number of resets. Acknowledgements carry it."""
     owner_epoch: int
-    """Durable: rises with every new owner, and when a reset was fenced off."""
+    """Durable: rises with every new owner, and when a reset is fenced off."""
     rewind_number: int
     """Volatile: rises when the position moves without a reset."""
 
@@ -36,23 +38,26 @@ class Revision(NamedTuple):
 
 
 class Window:
-    """A revision under way: who opened it, and since when."""
+    """A revision in progress."""
 
     __slots__ = ("expected", "since_ns", "token")
 
     def __init__(self, token: bytes, expected: int, since_ns: int) -> None:
         self.token = token
-        """Of the event that it waits for."""
+        """Token of the event that ends the window."""
         self.expected = expected
         """The reset number that this event expects."""
         self.since_ns = since_ns
 
 
 class RevisionController:
-    """Keeps the revision of one cursor. All calls come from the loop: its turn is the lock.
+    """Keeps the revision of one cursor.
 
-    `guard(window)` is called when a window has been open for its time, and again each time that passes: it
-    submits a fencing event, and edits nothing (**I57**).
+    All calls come from the event loop, so there is no lock.
+
+
+    `guard(window)` is called when a window has been open for its deadline, and again after each further one.
+    It submits a fencing event, and changes nothing itself (**I57**).
 
     Example:
         >>> from holdfast.system import SystemClock
@@ -102,7 +107,7 @@ class RevisionController:
 
     @property
     def window(self) -> Window | None:
-        """The one that is open."""
+        """The open window."""
         return self._window
 
     @property
@@ -110,11 +115,11 @@ class RevisionController:
         return self._window is not None
 
     def is_outdated(self, revision: Revision) -> bool:
-        """Must a read that began at this revision be dropped? Yes while a window is open, too."""
+        """Return whether a read from this revision must be dropped: it changed, or will."""
         return self._window is not None or revision != self._number
 
     def begin_read(self) -> Revision:
-        """What a read that begins now has to compare later.
+        """Return the revision that a new read has to compare later.
 
         Raises:
             CursorModifying: a window is open.
@@ -122,14 +127,14 @@ class RevisionController:
         if self.is_outdated(self._number):
             since_s = 0.0 if self._window is None else self._age_s(self._window)
             raise CursorModifying(
-                f"the cursor is being reset, for {since_s:.3f} s now; read when that has ended"
+                f"the cursor is being reset (for {since_s:.3f} s so far); read again after the reset"
             )
         return self._number
 
     # -- changing --------------------------------------------------------------------------------------
 
     def start(self, token: bytes, deadline_s: float | None = None) -> Window | None:
-        """Open a window; None if another is open. After `deadline_s` the guard is called."""
+        """Open a window; `None` if another is open. After `deadline_s` the guard is called."""
         if self._window is not None:
             return None
         self._window = Window(token, self._number.reset_number, self._clock.monotonic_ns())
@@ -145,9 +150,9 @@ class RevisionController:
         reset_number: int | None = None,
         owner_epoch: int | None = None,
     ) -> Revision | None:
-        """Close this window: run the editor, and let the revision be another, in one step.
+        """Close this window: run the editor and change the revision, in one step.
 
-        None, and nothing is run, if this window is not the one that is open: somebody has ended it before.
+        Returns `None`, and runs nothing, if this window has ended before.
         """
         if self._window is not window:
             return None
@@ -162,7 +167,7 @@ class RevisionController:
         reset_number: int | None = None,
         owner_epoch: int | None = None,
     ) -> Revision:
-        """Change without waiting for anything: start and end in one. Inside an open window it joins in."""
+        """Run the editor and change the revision at once. An open window stays open."""
         self._edit(editor, reset_number, owner_epoch)
         return self._number
 
@@ -174,7 +179,7 @@ class RevisionController:
             await future
 
     def abandon(self) -> None:
-        """The cursor is not served here any more: no guard, and whoever waits goes on."""
+        """Close the window for good: the guard is not called, and waiting calls continue."""
         self._close()
 
     # -- inside ----------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""A store at work: it follows its writer, mends what fails, keeps room on the disk, and takes snapshots."""
+"""A running store: follow the writer, handle failures, watch the disk's space, and take snapshots."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from holdfast.ledger.space import Demand, is_full
 from holdfast.ledger.writer import SYNC_AT_ONCE, RoundWriter
 
 TICK_S = 1.0
-"""How often the disk's room and the age of the snapshot are looked at."""
+"""How often the disk's free space and the snapshot's age are checked."""
 FRESH_BYTES = 32 << 20
-"""After so much was admitted, the disk is asked again how much room it has."""
+"""After this many admitted bytes the disk's free space is read again."""
 SWEEP = 16
-"""Every so many snapshots all names are looked at for what nobody needs."""
+"""After this many snapshots every name is checked for files that are not needed."""
 CLOSING_S = 60.0
-"""How long closing waits for the last events to be durable, and for the last snapshot."""
+"""How long a close waits for the last events to be durable, and for the last snapshot."""
 PATIENCE_S = 10.0
-"""How long a snapshot that failed is not tried again."""
+"""How long after a failed snapshot the next one is tried."""
 
 
 class Running:
-    """Everything between `start` and `close`."""
+    """A store between `start` and `close`."""
 
     def __init__(
         self,
@@ -61,19 +61,18 @@ class Running:
         self._failed: HoldfastError | None = None
         self._admitted = 0
         self._looked_at = -1
-        # snapshots
         self._wanted = asyncio.Event()
         self._mender = Mender(opened, writer, journaling, reader, self._wanted.set)
         self._lock = asyncio.Lock()
         self._start: tuple[Place, int] | None = None
-        """Where the journal behind the snapshot that is being taken begins."""
+        """Where the journal starts for the snapshot that is being taken."""
         self._capture_d = 0
         self._bytes_before = 0
         self._taken_ns = opened.clock.monotonic_ns()
         self._snapshots = self._snapshot_bytes = 0
         self._trouble = ""
         self._sweep = True
-        """Something may have been left that only a look at all names finds."""
+        """Whether files may be left that only a check of every name finds."""
 
     # -- what the store is asked -----------------------------------------------------------------------
 
@@ -104,7 +103,7 @@ class Running:
         await self._snapshot(clean=False)
 
     async def rescue(self, ledger: int) -> bool:
-        """Write a ledger anew whose file is gone. False: that is not possible."""
+        """Rewrite a ledger whose file is gone; `False` if that is not possible."""
         self._require_alive()
         return await self._mender.rescue(ledger)
 
@@ -130,21 +129,21 @@ class Running:
         )
 
     async def stop(self, clean: bool) -> None:
-        """With `clean`: after a last snapshot, if that is possible in time."""
+        """Stop; with `clean`, first take a last snapshot if it is ready in time."""
         whole = False
         try:
             if clean and self._failed is None:
-                with contextlib.suppress(HoldfastError, OSError):  # TimeoutError is one
+                with contextlib.suppress(HoldfastError, OSError):  # TimeoutError is an OSError
                     async with asyncio.timeout(CLOSING_S):
                         await self._finish()
                     whole = True
         finally:
             await self._end()
-        if whole:  # what an earlier use of the file left there would look like a round that is not whole
+        if whole:  # bytes of an earlier use of this file would look like a torn round
             await wipe(self.opened.disk, [self._journaling.place(self._progress)[0]])
 
     async def _end(self) -> None:
-        """End what runs and close what is open, also if cancelled: the lock goes when nothing is written."""
+        """Stop tasks and writer, also if cancelled: nothing is written after the lock."""
         cancelled = False
         while True:
             try:
@@ -179,14 +178,14 @@ class Running:
         self._tasks.append(task)
 
     async def _guard(self, work: Callable[[], Awaitable[None]]) -> None:
-        """What a task of the store lets escape ends the store: nobody else would see it."""
+        """Stop the store on an error that a task does not handle."""
         try:
             await work()
         except HoldfastError as error:
             self._fail(error)
         except OSError as error:
             self._fail(Closed(f"the store has stopped: {error}; look at the disk and start again"))
-        except Exception as error:  # a defect, which must not leave everybody waiting
+        except Exception as error:  # a defect: callers that wait get an error
             self._fail(Closed(f"the store has stopped: {error!r}; this is a defect, report it"))
             raise
 
@@ -212,7 +211,7 @@ class Running:
         await self._mind()
 
     def _told(self) -> None:
-        """The writer has something new to say."""
+        """Take the writer's news: failures, durable events, a full journal file."""
         before, self._progress = self._progress, self.writer.poll()
         progress = self._progress
         if progress.journal_d <= self._capture_d:
@@ -265,17 +264,17 @@ class Running:
                 self._trouble = f"the next journal file is not ready: {error}"
 
     async def _require_lock(self) -> None:
-        """Raises Closed: another process may work here."""
+        """Raise `Closed` if another process may have this directory open."""
         if not await self.opened.lock.is_held():
             raise Closed(
-                "the data directory is not locked any more: other code in this process closed the descriptor "
-                "of its lock (a daemoniser, os.closerange?), or the directory was moved or replaced; open "
-                "the broker again. Nothing confirmed is lost"
+                "the data directory is not locked any more. Other code in this process closed the lock's "
+                "descriptor (a daemoniser, os.closerange?), or the directory was moved or replaced. Open "
+                "the broker again; nothing confirmed is lost"
             )
 
     @staticmethod
     async def _pause(event: asyncio.Event, seconds: float) -> bool:
-        """Until it is set, and for so long at most. Was it? It no longer is."""
+        """Wait for an event at most `seconds`; clear it, and return whether it was set."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):  # not wait_for, which may swallow a cancellation
                 await event.wait()
@@ -284,7 +283,7 @@ class Running:
         return was_set
 
     async def _look(self) -> None:
-        """How much room there is; a spare for the journal."""
+        """Check the disk's free space, and prepare a spare journal file."""
         opened = self.opened
         idle, self._looked_at = self._looked_at, self._progress.journal_bytes
         await opened.space.look()
@@ -294,7 +293,7 @@ class Running:
             return
         if opened.space.free_bytes > opened.files.size:
             if not self._journaling.is_half_full(self._progress) and self._progress.journal_bytes != idle:
-                return  # a snapshot may set one free until it is needed
+                return  # the next snapshot may free one in time
             try:
                 await opened.files.make_spare()
             except OSError as error:
@@ -303,12 +302,12 @@ class Running:
         elif (
             opened.kept[0].journal < self._journaling.number and self._progress.durable_d > opened.kept[-1].d
         ):
-            self._wanted.set()  # old journal files become spares, or make room, after snapshots
+            self._wanted.set()  # a snapshot turns old journal files into spares or free space
 
     # -- snapshots -------------------------------------------------------------------------------------
 
     def _has_grown(self) -> bool:
-        """There is so much journal behind the last snapshot that another one is due."""
+        """Return whether the journal behind the last snapshot makes another one due."""
         return self._progress.journal_bytes - self._bytes_before >= self.opened.options.snapshot_bytes
 
     async def _keep_snapshots(self) -> None:
@@ -337,12 +336,12 @@ class Running:
                     if attempt or not await self.opened.space.release():
                         self._trouble = "there was no room for a snapshot"
                         raise NoSpace(
-                            "the disk is full, and there is no room for a snapshot; make room"
+                            "the disk is full, and there is no room for a snapshot; free space on the disk"
                         ) from error
 
     async def _take(self, clean: bool) -> None:
         opened = self.opened
-        await self._mender.look_after_journal()  # recovery begins in the file that is named here
+        await self._mender.look_after_journal()  # recovery will start in the journal file named below
         self._told()
         captured = self.machine.capture()
         next_ledger, time_ns = self.machine.log.next_ledger, self.machine.log.time
@@ -382,7 +381,7 @@ class Running:
         if not opened.pins:
             await self._drop(before)
         await opened.space.grow(2 * size)
-        self._attention.set()  # is there room for a spare now, or for more?
+        self._attention.set()  # there may be space for a spare now
 
     async def _sync_ledgers(self, next_ledger: int) -> None:
         opened = self.opened
@@ -398,7 +397,7 @@ class Running:
         await snapshot_capture.sync_ledgers(self.writer, opened.disk, self._mender.sync_ledger, next_ledger)
 
     async def _drop(self, before: Meta) -> None:
-        """What goes wrong here costs room and nothing else: it is done again later, or at the next start."""
+        """Delete files that are not needed. A failure is repeated later."""
         opened = self.opened
         kept, disk = list(opened.kept), opened.disk
         try:

@@ -1,10 +1,9 @@
-"""Room on the disk: refused where it is asked for, kept where it is needed.
+"""Space on the disk: refuse new entries in time, and keep a reserve.
 
-Whoever publishes is refused before the event exists, while there is still room for everything that was
-admitted: in the journal, whose files are made in advance, and in the ledgers. Acks, deletes and snapshots are
-not refused: they need the journal's room, of which one file is left to them, and for a snapshot the reserve:
-a file that is given up when the disk is full and taken back when there is room again. Until then nothing is
-admitted (I38).
+A publish is refused before its event exists. At that time there is still room for all that was admitted: in
+the journal, whose files are created in advance, and in the ledgers. Acks, deletes and snapshots are not
+refused. One journal file is left for them. A snapshot may use the reserve, a file that is deleted when the
+disk is full and created again when there is room. Until then nothing is admitted (I38).
 """
 
 from __future__ import annotations
@@ -21,78 +20,78 @@ from holdfast.system import Disk
 from holdfast.system.files import opened, remove
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
-"""What the system says when there is no room."""
+"""Errors of a full disk."""
 SCARCE = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN)
-"""What the system says when it is short of something that comes back."""
+"""Errors of a shortage that may end by itself."""
 SLACK_BYTES = 1 << 16
-"""For what a file system needs beside the bytes of its files."""
+"""For metadata of the file system."""
 
 
 @dataclass(frozen=True)
 class Demand:
-    """What has to find room."""
+    """Bytes that need room on the disk."""
 
     size: int
-    """Of the entries to publish."""
+    """Bytes of the entries to publish."""
     pending: int
-    """Applied, and not yet written: it goes to the journal and to ledgers."""
+    """Bytes applied and not yet written: they go to the journal and to ledgers."""
     journal_room: int
-    """What is left of the journal's files, in use and spare, less one whole file: that is for acks."""
+    """Room in the journal's files, current and spare, less one whole file: that is for acks."""
     journal_bytes: int
-    """Of a further file."""
+    """Size of one more file."""
 
     @property
     def for_ledgers(self) -> int:
-        """Entries are blocks there, and have an index."""
+        """Bytes in ledgers: entries become blocks there, with an index."""
         return self.size + self.size // 4
 
     @property
     def beyond_journal(self) -> int:
-        """What does not fit into the journal's files: the file in use grows by it, or another one is made."""
+        """Bytes that do not fit into the journal's files, so that these must grow."""
         return max(0, self.pending + self.size - self.journal_room)
 
     @property
     def room(self) -> int:
-        """All that is needed now."""
+        """All bytes that are needed now."""
         further = self.beyond_journal + self.journal_bytes if self.beyond_journal else 0
         return self.pending + self.for_ledgers + further + SLACK_BYTES
 
 
 def shortage(free: int, demand: Demand) -> int:
-    """How many bytes are missing on a disk that has so many free; 0: there is room."""
+    """Return how many bytes are missing with `free` bytes; 0 if there is room."""
     return max(0, demand.room - free)
 
 
 class Space:
-    """What is free, and the reserve."""
+    """Free space of the disk, and the reserve."""
 
     def __init__(self, disk: Disk, reserve_bytes: int) -> None:
         self._disk = disk
         self.reserve_bytes = reserve_bytes
         self.reserved = False
-        """The reserve is there."""
+        """Whether the reserve exists."""
         self.free_bytes = 0
-        """When it was last looked at, less what was admitted since."""
+        """Free bytes at the last look, less those admitted since."""
         self.refused = 0
-        """How often somebody was refused, since the store was opened."""
+        """How many publishes were refused since the store was opened."""
 
     async def look(self) -> None:
-        """Ask the disk; take the reserve back if there is room for it."""
+        """Read the disk's free space; create the reserve again if there is room for it."""
         self.free_bytes = await self._disk.free()
         if not self.reserved and self.free_bytes >= self.reserve_bytes + SLACK_BYTES:
             await self._restore()
 
     async def open(self) -> None:
-        """As an earlier life left it, or new."""
+        """Find the reserve of an earlier run, or create it."""
         sizes = await self._disk.sizes("")
         self.reserved = sizes.get(RESERVE, -1) >= self.reserve_bytes
         await self.look()
 
     def admit(self, demand: Demand) -> None:
-        """Promise room.
+        """Promise room on the disk.
 
         Raises:
-            NoSpace: there is none.
+                NoSpace: there is not enough room.
         """
         missing = shortage(self.free_bytes, demand)
         if self.reserved and missing == 0:
@@ -101,12 +100,12 @@ class Space:
         self.refused += 1
         why = f"{missing} bytes are missing" if self.reserved else "the reserve is in use"
         raise NoSpace(
-            f"the disk is full: {why}. Nothing was published; acknowledging and deleting go on. "
-            "Delete or trim topics, or make room on the disk"
+            f"the disk is full: {why}. Nothing was published; acknowledging and deleting still work. "
+            "Delete or trim topics, or free space on the disk"
         )
 
     async def grow(self, size: int) -> None:
-        """The reserve should be at least that large: a snapshot has to fit into it."""
+        """Raise the reserve to at least this size: a snapshot has to fit into it."""
         if size <= self.reserve_bytes or not self.reserved:
             return
         if await self._disk.free() >= size + SLACK_BYTES:
@@ -114,7 +113,7 @@ class Space:
             await self._restore()
 
     async def release(self) -> bool:
-        """Give the reserve up. False: there was none."""
+        """Delete the reserve; `False` if it was in use already."""
         if not self.reserved:
             return False
         self.reserved = False
@@ -130,7 +129,7 @@ class Space:
                 if self.reserve_bytes:
                     await file.preallocate(self.reserve_bytes)
                     await file.sync()
-                    await self._disk.sync_directory("")  # recovery may need it, too
+                    await self._disk.sync_directory("")  # recovery may need the reserve, too
                 self.reserved = True
             except OSError as error:
                 with contextlib.suppress(OSError):
@@ -142,13 +141,13 @@ class Space:
 
 
 def is_full(error: OSError) -> bool:
-    """Is it room that is missing?"""
+    """Return whether an error means a full disk."""
     return error.errno in FULL
 
 
 @contextlib.contextmanager
 def no_space(what: str) -> Iterator[None]:
-    """ENOSPC becomes the error that says what to do."""
+    """Turn errors of a full disk into `NoSpace`."""
     try:
         yield
     except NoSpace:
@@ -156,4 +155,4 @@ def no_space(what: str) -> Iterator[None]:
     except OSError as error:
         if not is_full(error):
             raise
-        raise NoSpace(f"the disk is full, and {what}; make room and start again") from error
+        raise NoSpace(f"the disk is full, and {what}; free space and start again") from error

@@ -1,15 +1,16 @@
-"""The store: a directory in which a machine's events are durable, and from which it comes back.
+"""The store: a directory that makes a machine's events durable, and recovers them.
 
 ```
-            applied()                                   on_durable(D)
- machine ───────────────► writer: journal, ledgers ───────────────────► who waits for it
-    ▲                       │ failure                    ┌─ minder: next journal file, spare, room, failures
-    │ load, redo            ▼                            │
- recovery ◄──────────── directory ◄── snapshot ◄─────────┘─ snapshots: every 64 MiB of journal, or 60 s
+             applied()                              on_durable(D)
+ machine ───────────────► writer ───────────────────────────────► producers, dispatch
+    ▲                       │ journal, ledgers
+    │ load, redo            ▼
+ recovery ◄──────────── directory ◄───── Running: next journal file, spare, space, failures,
+                                                  snapshots every 64 MiB of journal or 60 s
 ```
 
-Promises upward: what `on_durable` was told of is there after any crash (I33), and nothing else is; damage is
-told and not skipped (I31); a full disk refuses what is new and not what frees it (I38).
+Promises upward: exactly the events that `on_durable` reported are there after any crash (I33). Damage is
+reported and not skipped (I31). A full disk refuses new entries, and accepts changes that free space (I38).
 Needs from below: a `Disk`, and for the core's writer the path of the same directory.
 """
 
@@ -43,7 +44,7 @@ __all__ = ["Files", "NativeFiles", "Recovered", "StateMachine", "Store", "StoreO
 
 
 class Files(Protocol):
-    """How a store writes and reads."""
+    """Creates the writer and the reader of a store."""
 
     def writer(self, log: Log, sync: Sync, incarnation: bytes) -> RoundWriter: ...
 
@@ -51,7 +52,7 @@ class Files(Protocol):
 
 
 class NativeFiles:
-    """By the core, in a directory."""
+    """Writer and reader of the core, in a directory."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = str(path)
@@ -64,7 +65,7 @@ class NativeFiles:
 
 
 class Store:
-    """A directory, one machine, one writer. Open, recover, start, close; in this order.
+    """A data directory, one machine, one writer. Open, recover, start, close, in this order.
 
     Example:
         >>> import asyncio, tempfile
@@ -98,15 +99,15 @@ class Store:
 
     @property
     def incarnation(self) -> bytes:
-        """Drawn when the directory was made; in the header of every file."""
+        """A random number, drawn when the directory was created; in the header of every file."""
         return self._opened.incarnation
 
     def generation(self, ledger: int) -> int:
-        """Of a ledger's file: readers of the files need it for its name."""
+        """Return the generation of a ledger's file: readers need it for the name."""
         return self._opened.generations.get(ledger, 0)
 
     def rewritten(self) -> int:
-        """Changes when a ledger goes on in a file of another generation."""
+        """Return a number that changes when a ledger continues in a file of another generation."""
         return sum(self._opened.generations.values())
 
     # -- opening ---------------------------------------------------------------------------------------
@@ -122,26 +123,28 @@ class Store:
         options: StoreOptions | None = None,
         upto: Position | Literal["stable"] | None = None,
     ) -> Store:
-        """Lock the directory, make it if it is new, and find the snapshot to begin from.
+        """Lock the directory, create it if needed, and find the snapshot to start from.
 
-        `files` are those of the same directory. `upto` cuts what came after this position, or after the last
-        one that was known to be stable.
+        `files` are those of the same directory. `upto` cuts the events after this position, or after the last
+        position that was known to be stable.
 
         Raises:
-            Locked: another process works here.
-            Corrupt, LayoutMismatch: no snapshot can be used.
-            Misuse: the directory holds something else.
-            NoSpace: there is no room for the journal.
+            Locked: another process has this directory open.
+            Corrupt, LayoutMismatch: not one snapshot can be used.
+            Misuse: the directory holds files that are not a store's.
+            NoSpace: there is not enough room for the journal.
         """
         options = options or StoreOptions()
         if options.journal_bytes < 4 * PAGE or options.journal_bytes % PAGE:
-            raise Misuse(f"journal_bytes must be a multiple of {PAGE}, and four times that at least")
+            raise Misuse(
+                f"journal_bytes is {options.journal_bytes}; use a multiple of {PAGE}, at least {4 * PAGE}"
+            )
         lock = await disk.lock(LOCK)
         try:
             at("recover_locked")
             with no_space("its journal could not be made"):
                 incarnation, fresh = await recovery.prepare(disk, randomness, options.journal_bytes)
-            if fresh and isinstance(files, NativeFiles):  # the directory's own name, too
+            if fresh and isinstance(files, NativeFiles):  # make the directory's own name durable, too
                 await SystemDisk(Path(files.path).resolve().parent).sync_directory("")
             base = await recovery.find_base(disk, incarnation)
             opened = Opened(
@@ -162,12 +165,11 @@ class Store:
             raise
 
     async def recover(self, machine: StateMachine) -> Recovered:
-        """Bring a new machine to the state of the last event that counts, and the ledgers with it.
+        """Bring a new machine and the ledgers to the state of the last confirmed event.
 
         Raises:
-            Corrupt: something that was confirmed is damaged; the text has file and offset. Nothing is lost
-                by it that was not lost before; restore a backup.
-            NoSpace: the disk is full, and the reserve was not enough. Make room, and try again.
+                    Corrupt: confirmed data is damaged; the text names file and offset. Restore a backup.
+                    NoSpace: the disk is full, and the reserve was not enough. Free space, and try again.
         """
         opened, base = self._opened, self._base
         with no_space("the ends of its ledgers could not be written"):
@@ -185,7 +187,7 @@ class Store:
         return report
 
     async def _cut(self, machine: StateMachine, number: int) -> Place:
-        """The journal begins anew behind this state: a snapshot says so, and what was before it is void."""
+        """Start a new journal behind this state, with a snapshot; the old journal is void."""
         opened = self._opened
         for file in sorted(opened.unsynced):
             await opened.sync_ledger(file)
@@ -206,7 +208,7 @@ class Store:
         opened.kept[:] = [meta]
         await snapshot_capture.drop_snapshots(opened.disk, opened.kept)
         for old in await journal_files.numbers(opened.disk):
-            if old < number:  # their D will come again, for other events: they must not become spares
+            if old < number:  # other events will have their D: they must not become spares
                 await opened.disk.unlink(journal_path(old))
         await opened.disk.sync_directory(JOURNAL)
         return meta.start
@@ -217,10 +219,10 @@ class Store:
         on_durable: Callable[[int], None],
         on_failed: Callable[[HoldfastError], None],
     ) -> None:
-        """Write from now on what the machine applies.
+        """Write what the machine applies from now on.
 
-        `on_durable(d)`: everything up to d is durable. `on_failed(error)`: once, and nothing is durable after
-        it. Both are called on the loop.
+        `on_durable(d)`: everything up to d is durable. `on_failed(error)` is called once, and nothing is
+        durable after it. Both are called on the event loop.
         """
         if self._journaling is None:
             raise Misuse("recover() comes before start()")
@@ -234,28 +236,30 @@ class Store:
     # -- while it runs ---------------------------------------------------------------------------------
 
     def applied(self) -> None:
-        """The machine has applied a frame: there may be something to write."""
+        """Wake the writer: the machine has applied a frame."""
         if self._running is not None:
             self._running.writer.wake()
 
     def admit(self, size: int) -> None:
-        """Promise room for entries of so many bytes.
+        """Promise room on the disk for entries of `size` bytes.
 
         Raises:
-            NoSpace: there is none beside the reserve. What frees room is not asked for here.
-            Closed: the store has failed.
+                NoSpace: there is not enough room beside the reserve. Changes that free space do not ask here.
+                Closed: the store has failed.
         """
         self._alive().admit(size)
 
     def set_stable(self, position: Position) -> None:
-        """A majority holds everything up to here: rounds say so, and snapshots wait for it."""
+        """Set the position up to which a majority holds everything; snapshots wait for it."""
         if self._running is not None:
             self._running.set_stable(position)
 
     async def read(
         self, ledger: int, first_ordinal: int, entry: int, count_max: int, size_max: int, label: int = 0
     ) -> Entries:
-        """Entries of a ledger file from `entry` on: at least one. The caller knows that they are durable.
+        """Read at least one entry of a ledger, from `entry` on.
+
+        The caller knows that they are durable.
 
         `first_ordinal` is the ordinal of the ledger's entry 0, `label` the ledger's id for users.
 
@@ -271,11 +275,11 @@ class Store:
             return await self._reader.read(await self._opened.file_of(ledger), *what)
 
     async def time(self, ledger: int, entry: int) -> int:
-        """The log time of one entry, in ns since the epoch."""
+        """Return the log time of one entry, in ns since the epoch."""
         return await self._reader.time(await self._opened.file_of(ledger), entry)
 
     async def flush(self) -> None:
-        """Wait until all that was applied before this call is durable.
+        """Wait until all events that were applied before this call are durable.
 
         Raises:
             Closed: the store has failed, or was closed.
@@ -283,31 +287,33 @@ class Store:
         await self._alive().flush()
 
     async def snapshot(self) -> None:
-        """Take one now.
+        """Take a snapshot now.
 
         Raises:
             Closed: the store has failed, or was closed.
-            NoSpace: there is no room for it, not even with the reserve.
+                NoSpace: there is not enough room for it, even with the reserve.
         """
         await self._alive().snapshot()
 
     def pin(self) -> AbstractContextManager[Meta]:
-        """Nothing is dropped meanwhile: somebody copies the files of the newest snapshot, which it gives."""
+        """Keep all files while a backup copies the newest snapshot, which is returned."""
         return self._opened.pin()
 
     def stats(self) -> StoreStats:
-        """A look at it."""
+        """Return sizes and counts of this store."""
         return self._alive().stats()
 
     async def close(self, clean: bool = True) -> None:
-        """Make all durable, take a last snapshot, and let the directory go. A second call does nothing.
+        """Make all events durable, take a last snapshot, and unlock the directory.
 
-        Without `clean`, and after a failure, it only stops: the next start recovers.
+        A second call does nothing.
+
+        Without `clean`, and after a failure, it only stops, and the next start recovers.
         """
         await self._closing(lambda: self._close(clean))
 
     async def _close(self, clean: bool) -> None:
-        """The lock goes last: until then somebody of this life may still write."""
+        """Stop, and release the lock last: until then a task may still write."""
         try:
             if self._running is not None:
                 await self._running.stop(clean)
@@ -317,5 +323,5 @@ class Store:
 
     def _alive(self) -> Running:
         if self._closing.begun or self._running is None:
-            raise Closed("the store is not running: it was closed, or not started")
+            raise Closed("the store was closed, or not started; open it again")
         return self._running

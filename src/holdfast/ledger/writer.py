@@ -1,14 +1,14 @@
-"""The writer makes rounds durable: the core's thread on real files. The tests' kit has one for any disk.
+"""The writer makes rounds durable: an interface, and the core's thread.
 
 ```
- a round:  the steps of `_core.ROUND_PLAN`, in their order ─► reported
+ journal written ──► ledgers written ──► journal synced ──► reported durable
 ```
 
-The plan stands in one place (`native/holdfast/log/round_plan.hpp`), and every writer executes it.
+`native/holdfast/log/round_plan.hpp` defines these steps (`_core.ROUND_PLAN`), and every writer executes them.
 
-Nothing is reported durable before its journal was synced and its ledgers were written (I33). What fails stays
-in memory: the writer says so and stands still until `resume`. A failed sync is never tried again on the same
-file: the round goes into the next journal, which `use_journal` must have named (I34).
+A round is reported after its journal is synced and its ledgers are written (I33). A round that fails stays in
+memory: the writer reports the failure and stops until `resume`. A failed sync is never repeated on the same
+file. The round goes into the next journal, which `use_journal` must have named (I34).
 """
 
 from __future__ import annotations
@@ -31,34 +31,34 @@ SYNC_AT_ONCE = 32
 
 
 class Progress(NamedTuple):
-    """How far a writer is."""
+    """Progress of a writer."""
 
     durable_d: int
     """The journal is synced up to here, and the ledgers are written."""
     journal_d: int
     """The last event before `journal_offset`."""
     journal_offset: int
-    """Where the next round goes, in the journal in use."""
+    """Where the next round goes in the current journal."""
     journals: int
-    """Which call of `use_journal` is in effect, from 1; 0: none yet."""
+    """The number of the `use_journal` call that is in effect, from 1; 0: not yet any."""
     rounds: int
     journal_bytes: int
-    """Written by this writer, to all journals."""
+    """Bytes that this writer has written to all journals."""
     failure: tuple[str, int, str] | None
-    """The operation, its errno, and where. The writer stands still."""
+    """Operation, errno and path of a failure. The writer has stopped."""
 
 
 @dataclass(frozen=True)
 class Unsynced:
-    """A ledger that was written since it was last synced."""
+    """A ledger that was written after its last sync."""
 
     ledger: int
     data: File
     index: File
     size: int
-    """Of the data file, when this was asked."""
+    """Bytes of the data file at the time of the call."""
     owned: bool = True
-    """Whoever asked closes the files."""
+    """Whether the caller has to close the files."""
 
     async def sync(self) -> None:
         await self.data.sync()
@@ -71,43 +71,47 @@ class Unsynced:
 
 
 class RoundWriter(Protocol):
-    """What a store needs of a writer. Except for the journal's file, all of it is about rounds of a `Log`."""
+    """The interface of a writer. It writes rounds of a `Log`."""
 
     def start(self, told: Callable[[], None]) -> None:
-        """Begin. `told` is called on the loop when `poll` has something new."""
+        """Start. `told` is called on the event loop when `poll` has news."""
 
     async def stop(self, flush: bool) -> None:
-        """End; with `flush` after all that waits, unless it stands still."""
+        """Stop; with `flush`, first write all that waits, unless a failure has stopped the writer."""
 
     def wake(self) -> None:
-        """There may be something to write."""
+        """Look for events to write."""
 
     def poll(self) -> Progress:
-        """How far it is."""
+        """Return the progress."""
 
     def use_journal(self, file: File, offset: int) -> None:
-        """From the next round on."""
+        """Write to this journal file from the next round on."""
 
     def resume(self) -> None:
-        """Do again what failed."""
+        """Repeat the operation that failed."""
 
     def set_stable(self, position: Position) -> None:
-        """For the headers of the rounds to come."""
+        """Set the stable position for the headers of later rounds."""
 
     def unsynced(self) -> list[Unsynced]:
-        """Ledgers to sync, those that wait longest first; not all at once."""
+        """Return some ledgers to sync, the longest waiting first."""
 
     def synced(self, ledger: int, size: int) -> None:
-        """This ledger was synced up to there."""
+        """Record that a ledger is synced up to this size."""
 
     def forget(self, ledger: int) -> None:
-        """Its files are going to be removed."""
+        """Close a ledger whose files are going to be deleted."""
 
     def rescued(self, ledger: int) -> File | None:
-        """Return the data file that it has open, for one whose name is gone. The receiver closes it."""
+        """Return the open data file of a ledger without a name. The caller closes it."""
 
     async def use_generation(self, ledger: int, generation: int) -> int:
-        """Write it to these files from now on. How far the others were written; 0: not by this writer."""
+        """Write a ledger to these files from now on.
+
+        Returns:
+            The bytes written to the earlier data file; 0 if this writer did not write it.
+        """
 
 
 class NativeWriter:
@@ -117,7 +121,7 @@ class NativeWriter:
         self._writer = _core.Writer(log, directory, sync, incarnation)
         self._told: Callable[[], None] | None = None
         self._last: Progress | None = None
-        """How far it was when it ended."""
+        """Progress when the writer stopped."""
 
     def start(self, told: Callable[[], None]) -> None:
         asyncio.get_running_loop().add_reader(self._writer.fileno(), told)
@@ -133,10 +137,10 @@ class NativeWriter:
             self._told()
             self._told = None
         self._last = self.poll()
-        del self._writer  # its files with it: of an object in a cycle they would stay until it is collected
+        del self._writer  # closes its files now: in a cycle they would stay open until a collection
 
     def wake(self) -> None:
-        """It sees for itself."""
+        """Do nothing: the core's thread looks for events by itself."""
 
     def poll(self) -> Progress:
         if self._last is not None:

@@ -8,7 +8,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Two clocks and a sleep, in the place of the operating system's.
+    """The wall clock, a monotonic clock, and a sleep.
 
     Example:
         >>> clock: Clock = SystemClock()
@@ -17,13 +17,13 @@ class Clock(Protocol):
     """
 
     def now_ns(self) -> int:
-        """Return ns since the epoch; the wall clock may jump, and nodes differ."""
+        """Return the wall clock in ns since the epoch. It may jump."""
 
     def monotonic_ns(self) -> int:
-        """Since some moment of this life of the node; never goes back."""
+        """Return ns since some moment of this process; never goes back."""
 
     async def sleep(self, seconds: float) -> None:
-        """At least that long."""
+        """Sleep at least this long."""
 
 
 class SystemClock:

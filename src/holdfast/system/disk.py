@@ -1,4 +1,4 @@
-"""The disk as an interface: what a journal needs, and what a simulation can break."""
+"""The disk as an interface, so that a simulation can break it."""
 
 from __future__ import annotations
 
@@ -24,47 +24,47 @@ _NO_LOCKS = (errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.EOPNOT
 
 
 class File(Protocol):
-    """An open file. Errors are `OSError` with their errno, as the system gives them."""
+    """An open file. Errors are `OSError` with the errno of the system."""
 
     async def read(self, offset: int, size: int) -> bytes:
-        """Up to `size` bytes; fewer at the end of the file."""
+        """Read up to `size` bytes; fewer at the end of the file."""
 
     async def write(self, offset: int, data: bytes) -> int:
-        """How many bytes were written: possibly fewer than given. Not durable before `sync`."""
+        """Write, and return how many bytes were written: possibly fewer. Not durable before `sync`."""
 
     async def sync(self) -> None:
-        """All writes that returned before this call are durable, and the size with them.
+        """Make all writes that returned before this call durable, and the file's size.
 
-        After a failure nothing is known of them, and a later success does not cover them.
+        After a failure their state is unknown, and a later success does not cover them.
         """
 
     async def preallocate(self, size: int) -> None:
         """Reserve room up to `size`, filled with zeros; the file is at least that long."""
 
     async def truncate(self, size: int) -> None:
-        """Cut, or extend with zeros."""
+        """Cut the file, or extend it with zeros."""
 
     async def size(self) -> int:
-        """In bytes."""
+        """Return the size in bytes."""
 
     async def close(self) -> None:
-        """Makes nothing durable."""
+        """Close the file. This makes nothing durable."""
 
 
 class Lock(Protocol):
-    """A directory that this process owns. The lock ends with the process."""
+    """The lock of a directory. It ends with the process."""
 
     async def release(self) -> None:
-        """Others may have it. A second call does nothing."""
+        """Release the lock. A second call does nothing."""
 
     async def is_held(self) -> bool:
-        """False: other code has closed its descriptor or moved the directory; another may own it."""
+        """Return `False` if other code closed its descriptor or moved the directory."""
 
 
 class Disk(Protocol):
     """A directory of files, and of directories. Paths are relative, with `/`.
 
-    A name that was made, moved or removed is durable after `sync_directory` of the directory it stands in.
+    A name that was created, moved or removed is durable after `sync_directory` of its directory.
 
     Example:
         >>> import asyncio, tempfile
@@ -82,49 +82,52 @@ class Disk(Protocol):
     """
 
     async def open(self, path: str, create: bool = False) -> File:
-        """For reading and writing. With `create` the file must not exist yet, without it must."""
+        """Open for reading and writing.
+
+        With `create` the file must not exist yet; without it, it must.
+        """
 
     async def rename(self, source: str, target: str) -> None:
-        """Atomic; replaces a target."""
+        """Rename atomically; an existing target is replaced."""
 
     async def unlink(self, path: str) -> None:
-        """Remove the name; a process that has the file open keeps it."""
+        """Remove a name; a process that has the file open keeps it."""
 
     async def list(self, path: str) -> list[str]:
-        """The names in a directory, sorted."""
+        """Return the names in a directory, sorted."""
 
     async def make_directory(self, path: str) -> None:
-        """Its parent must exist."""
+        """Create a directory, whose parent must exist."""
 
     async def sync_directory(self, path: str) -> None:
-        """The names in this directory are durable."""
+        """Make the names in this directory durable."""
 
     async def sizes(self, path: str) -> dict[str, int]:
-        """The files in a directory and their sizes, in bytes, sorted by name."""
+        """Return the files in a directory and their sizes in bytes, sorted by name."""
 
     async def free(self) -> int:
-        """How many further bytes this disk can take. Others may take them first."""
+        """Return how many more bytes fit on this disk. Other processes may take them first."""
 
     async def is_named(self, path: str, file: File) -> bool:
-        """Return whether this path still names this open file. False: it was removed, or replaced."""
+        """Return whether a path still names an open file, which was not removed or replaced."""
 
     async def lock(self, path: str) -> Lock:
-        """Take the lock of this file, which is created if missing.
+        """Lock a file, which is created if missing.
 
         Raises:
-            Locked: another process has it; the error names the process.
+                Locked: another process holds the lock; the error names the process.
         """
 
 
 async def in_thread(
     function: Callable[..., Answer], *arguments: Any, undo: Callable[[Answer], object] | None = None
 ) -> Answer:
-    """Call it in a thread.
+    """Call a function in a thread.
 
-    A caller that is cancelled still waits for its end. Otherwise the write would land in another file that
-    has the descriptor by then. `undo` is for an answer that the caller does not take any more.
+    A cancelled caller still waits for the end. Otherwise a write could land in another file that has the
+    descriptor by then. `undo` gets a result that the cancelled caller does not take.
     """
-    # No task: a loop that ends cancels all of them, and the answer would be lost.
+    # Not a task: a loop that ends cancels all tasks, and the result would be lost.
     work = functools.partial(contextvars.copy_context().run, function, *arguments)
     call = asyncio.get_running_loop().run_in_executor(None, work)
     try:
@@ -139,7 +142,7 @@ async def in_thread(
 
 
 class SystemFile:
-    """A file of the operating system. Calls run in a thread, beside the loop."""
+    """A file of the operating system. Calls run in a thread, beside the event loop."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -161,19 +164,19 @@ class SystemFile:
         await in_thread(os.ftruncate, self._descriptor, size)
 
     def fileno(self) -> int:
-        """For the core, which writes without asking Python."""
+        """Return the descriptor, for the core's writer."""
         return self._descriptor
 
     async def size(self) -> int:
         return os.fstat(self._descriptor).st_size
 
     async def close(self) -> None:
-        if _is_open(self._descriptor, self._file):  # else the number may be another file's by now
+        if _is_open(self._descriptor, self._file):  # otherwise another file may have this number
             os.close(self._descriptor)
 
 
 def _holder_of(file: os.stat_result) -> str:
-    """Return pid and program of the process that locks this file; else nothing."""
+    """Return pid and program of the process that locks this file; empty if unknown."""
     place = f"{os.major(file.st_dev):02x}:{os.minor(file.st_dev):02x}:{file.st_ino}"
     with contextlib.suppress(OSError):
         for line in Path("/proc/locks").read_text().splitlines():
@@ -187,9 +190,9 @@ def _holder_of(file: os.stat_result) -> str:
 class SystemLock:
     """A lock of the kernel on open files, which ends with their last process.
 
-    There are two: the lock file, which names the holder, and the directory itself. Other code may remove or
-    replace the file, and then its lock keeps no process away. A process that this one forks closes both, so
-    that it does not hold them for a parent that is gone.
+    There are two: the lock file, which names the holder, and the directory itself. If other code removes or
+    replaces the file, its lock has no effect any more. A forked process closes both, so that it does not hold
+    them for a parent that has ended.
     """
 
     def __init__(self, descriptors: list[int], path: Path) -> None:
@@ -221,7 +224,7 @@ class SystemLock:
 
     @staticmethod
     def _lock_directory(descriptor: int) -> None:
-        """Lock a directory where the file system can; NFS has the lock file only."""
+        """Lock a directory if the file system can; NFS has the lock file only."""
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -235,7 +238,7 @@ class SystemLock:
 
     @staticmethod
     def _held(path: Path, holder: str) -> Locked:
-        """Name the holder as it wrote itself there; the kernel decides."""
+        """Name the holder as it wrote itself into the lock file; the kernel decides."""
         number, _, program = holder.partition(" ")
         who = f"process {number} ({program})" if number.isdigit() else "another process"
         error = Locked(f"{path.parent} is held by {who}; stop it, or use another directory")
@@ -251,7 +254,7 @@ class SystemLock:
             return _identity(self._path.parent.stat()) == self._files[1]
         except (FileNotFoundError, NotADirectoryError):
             return False
-        except OSError:  # it cannot be told now
+        except OSError:  # unknown for now
             return True
 
     async def release(self) -> None:
@@ -261,7 +264,7 @@ class SystemLock:
         _held_locks.discard(self)
         descriptors, self._descriptors = self._descriptors, []
         for each, file in zip(descriptors, self._files, strict=True):
-            if _is_open(each, file):  # else the number may be another file's by now
+            if _is_open(each, file):  # otherwise another file may have this number
                 os.close(each)
         self._files = []
 
@@ -270,7 +273,7 @@ _held_locks: weakref.WeakSet[SystemLock] = weakref.WeakSet()
 
 
 def _drop_in_child() -> None:
-    """Close, never unlock: the lock is the parent's."""
+    """Close without unlocking: the lock is the parent's."""
     for lock in list(_held_locks):
         lock.drop()
 
@@ -283,7 +286,7 @@ def _identity(status: os.stat_result) -> tuple[int, int]:
 
 
 def _is_open(descriptor: int, file: tuple[int, int]) -> bool:
-    """Return whether this descriptor is still that file's; other code may have closed it."""
+    """Return whether a descriptor is still that file's; other code may have closed it."""
     try:
         return _identity(os.fstat(descriptor)) == file
     except OSError:

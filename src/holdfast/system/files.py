@@ -1,4 +1,4 @@
-"""Whole steps with files of any disk: open for a while, read, write, remove."""
+"""Operations on files of any disk: open and close, read, write, remove."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def write_all(file: File, offset: int, data: bytes) -> None:
     while written < len(data):
         step = await file.write(offset + written, data[written:] if written else data)
         if step <= 0:
-            raise OSError(5, "the disk took nothing of a write")
+            raise OSError(5, "a write to the disk wrote nothing")
         written += step
 
 

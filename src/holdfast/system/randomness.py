@@ -1,4 +1,4 @@
-"""Chance as an interface, so that a simulation can repeat it."""
+"""Randomness as an interface, so that a simulation can repeat it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol
 
 
 class Randomness(Protocol):
-    """Where tokens, jitter and choices come from.
+    """Source of tokens, jitter and choices.
 
     Example:
         >>> chance: Randomness = SystemRandomness()
@@ -17,14 +17,14 @@ class Randomness(Protocol):
     """
 
     def fraction(self) -> float:
-        """From 0 up to, but without, 1."""
+        """Return a number from 0 up to, but not including, 1."""
 
     def token(self, size: int) -> bytes:
-        """Draw bytes that no other process draws."""
+        """Return random bytes that no other process gets."""
 
 
 class SystemRandomness:
-    """The operating system's."""
+    """Randomness of the operating system."""
 
     def fraction(self) -> float:
         return random.SystemRandom().random()

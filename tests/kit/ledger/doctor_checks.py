@@ -34,7 +34,7 @@ def a_torn_last_round_is_named(directory: Path) -> None:
     found = examine(directory)
     assert found.sound
     assert [(each.file, each.offset) for each in found.findings] == [(f"{JOURNAL}/{path.name}", last)]
-    assert "not whole" in found.notes[0]
+    assert "incomplete" in found.notes[0]
 
 
 def a_torn_first_round_is_named_with_its_own_file(directory: Path, moved: int) -> None:

@@ -22,7 +22,7 @@ ORDERS = topic_name("orders")
 
 def test_what_is_visible_is_read_and_nothing_else(tmp_path: Path) -> None:
     async def main() -> None:
-        with pytest.raises(holdfast.NotFound, match="no broker's directory"):
+        with pytest.raises(holdfast.NotFound, match="not a broker's directory"):
             FileTopic(tmp_path, ORDERS)
         async with holdfast.Broker.open(tmp_path) as broker:
             with pytest.raises(holdfast.NotFound, match="shows no topic"):
@@ -110,7 +110,7 @@ def test_a_damaged_table_concerns_its_topic_alone(tmp_path: Path) -> None:
             assert FilePlace(str(tmp_path)).topics() == [NEWS, ORDERS]
             named += 1
         except holdfast.Corrupt as error:
-            assert f"{path}, of a topic that cannot be told" in str(error)  # noqa: PT017
+            assert f"{path}, of an unknown topic" in str(error)  # noqa: PT017
     assert named == len(whole) - len(ORDERS)  # whatever is damaged but the name itself
     for bytes_left in (b"", b"\0" * len(whole), whole[:-1], whole.replace(b"orders", b"others")):
         path.write_bytes(bytes_left)

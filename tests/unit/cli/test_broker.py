@@ -319,4 +319,4 @@ def test_backup_and_restore(orders: Cli, tmp_path: Path) -> None:
     )
     (data,) = Path(copy, "ledgers").glob("*.data")
     data.write_bytes(data.read_bytes()[:-1] + b"\xff")
-    assert "are not those of the backup" in orders.complains("restore", copy, str(tmp_path / "fifth"))
+    assert "do not match the checksum" in orders.complains("restore", copy, str(tmp_path / "fifth"))

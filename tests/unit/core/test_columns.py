@@ -292,7 +292,7 @@ def test_a_chunked_message_without_its_beginning_is_left_out(caplog: pytest.LogC
     ]
     parts = [entry([*fields, (METADATA["chunk_id"], i)], b"part") for i in range(3)]
     assert rows_of(MemoryTopic(parts[1:]), FIRST, FIRST + 2) == []
-    assert "beginning of this chunked message is gone" in caplog.text
+    assert "beginning of this chunked message is missing" in caplog.text
     assert rows_of(MemoryTopic([parts[0], parts[2]]), FIRST, FIRST + 2) == []
     again = MemoryTopic([parts[0], parts[0], parts[1], parts[1], parts[2]])  # sent again after a break
     assert [row["value"] for row in rows_of(again, FIRST, FIRST + 5)] == [b"partpartpart"]

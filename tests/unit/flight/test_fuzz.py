@@ -145,7 +145,7 @@ def test_many_topics_that_are_looked_for(reads: service.Reads, monkeypatch: pyte
     many = [f"persistent://public/default/none-{number}" for number in range(AMONG_MAX)]
     assert topics(reads, *many) == []
     assert max(map(len, heard.questions)) == service.NAMES_AN_ASK
-    with pytest.raises(Misuse, match="request is not what it should be"):
+    with pytest.raises(Misuse, match="request is malformed"):
         topics(reads, *many, MINE[0])
     place: Any = object.__new__(RemotePlace)
     place.call = lambda action, body, kind: ask(reads, action, msgspec.json.encode(body))

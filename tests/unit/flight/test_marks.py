@@ -122,7 +122,7 @@ def test_a_stream_of_the_last_positions(directory: Path, monkeypatch: pytest.Mon
     """Requests, marks and rows reach position 2^63-1; a larger one is refused."""
     stream_of_the_last_positions(directory, monkeypatch)
     beyond = {"topic": "t", "columns": ["key"], "start": 0, "stop": NUMBER_MAX + 1}
-    with pytest.raises(Misuse, match=r"the request is not what it should be: .*stop"):
+    with pytest.raises(Misuse, match=r"the request is malformed: .*stop"):
         parsed(msgspec.json.encode(beyond), Read)
 
 
@@ -132,7 +132,7 @@ def test_positions_of_62_bits_are_noticed(directory: Path, monkeypatch: pytest.M
     def narrow(data: bytes, kind: type[Any]) -> Any:
         asked = parsed(data, kind)
         if getattr(asked, "stop", 0) > 1 << 62:
-            raise Misuse("the request is not what it should be: Expected `int` <= 2^62 - at `$.stop`")
+            raise Misuse("the request is malformed: Expected `int` <= 2^62 - at `$.stop`")
         return asked
 
     monkeypatch.setattr(service, "parsed", narrow)

@@ -164,7 +164,7 @@ def test_recovery_on_a_full_disk_uses_the_reserve() -> None:
         world.live(close=False)
         world.crash(0.0)
         full(world, world.platter.used_bytes() - ROOMY.reserve_bytes)
-        with pytest.raises(NoSpace, match="make room"):
+        with pytest.raises(NoSpace, match="free space"):
             world.live(close=False)
         world.crash(0.0)
         world.platter.capacity_bytes = None
@@ -174,7 +174,7 @@ def test_recovery_on_a_full_disk_uses_the_reserve() -> None:
 def test_no_room_for_a_new_directory() -> None:
     with simulated(1, ROOMY) as world:
         full(world, 64 * KIB)
-        with pytest.raises(NoSpace, match="make room"):
+        with pytest.raises(NoSpace, match="free space"):
             world.live()
         full(world, 1 << 20)
         world.live()

@@ -109,16 +109,17 @@ def test_a_directory_that_a_task_does_not_find_is_no_loss(data: Path, fail: str)
     place.open(ORDERS)
     elsewhere = data.rename(data.with_name("elsewhere"))
     words = (
-        f"{data} is no broker's directory on {socket.gethostname()}, where this task runs; give .*service.url"
+        f"{data} is not a broker's directory on {socket.gethostname()}, where this task runs; "
+        "give .*service.url"
     )
     for read in (reader.read, stream.reader.read):
         for split in (*splits, *planned):
             with pytest.raises(BadConfiguration, match=words):
                 list(read(split))
-    with pytest.raises(Exception, match=f"{data} is no broker's directory"):
+    with pytest.raises(Exception, match=f"{data} is not a broker's directory"):
         late.reader.partitions(stream.offset, end)
     late.reader._held = None  # as it is when Spark asks for a batch that was planned before a restart
-    with pytest.raises(Exception, match=f"{data} is no broker's directory"):
+    with pytest.raises(Exception, match=f"{data} is not a broker's directory"):
         late.reader.partitions(stream.offset, end)
     with pytest.raises(BadConfiguration, match="is its volume still mounted"):
         place.open(ORDERS)
@@ -149,7 +150,7 @@ def test_a_directory_that_goes_while_it_is_read(data: Path, monkeypatch: pytest.
         raise NotFound(f"no topic {name}")
 
     monkeypatch.setattr(FilePlace, "open", unmounted)
-    with pytest.raises(BadConfiguration, match="is no broker's directory on"):
+    with pytest.raises(BadConfiguration, match="is not a broker's directory on"):
         rows(reader, splits)
 
 

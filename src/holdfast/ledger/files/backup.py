@@ -1,12 +1,12 @@
-"""Backup and restore: a copy of a directory that is whole, or is no backup.
+"""Backup and restore: copy a directory completely, or not at all.
 
-A backup holds a snapshot, every ledger as far as the snapshot vouches for it, and, of a directory that
-nobody works in, the journal behind the snapshot. The list of its files, with the checksum of each, is written
-last: a backup without it was not finished. Restoring checks every byte against the list, and the directory
-gets the file that makes it one at the very end.
+A backup holds a snapshot, and every ledger up to the size that the snapshot lists. Of a directory that no
+process has open, it also holds the journal behind the snapshot. The list of its files, with their checksums,
+is written last: a backup without it is incomplete. A restore compares every byte with the list. The restored
+directory gets the file `holdfast`, which makes it a store, last.
 
-Of a running broker the copy is taken from a snapshot, while nothing that it needs is dropped: what was
-confirmed before the call is in it.
+Of a running broker the copy is taken from a snapshot, and files that it needs are kept until the end.
+Everything that was confirmed before the call is in it.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Item(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Contents(msgspec.Struct, frozen=True):
-    """What a backup holds."""
+    """The contents of a backup."""
 
     d: int
     incarnation: bytes
@@ -71,10 +71,10 @@ class Contents(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Copied:
-    """What a backup or a restore has copied."""
+    """The result of a backup or a restore."""
 
     last_d: int
-    """The last event in it."""
+    """The last event in the copy."""
     files: int
     bytes: int
     ledgers: int
@@ -93,13 +93,13 @@ class Source(Protocol):
 
 
 def backup(path: str | Path, target: str | Path) -> Copied:
-    """Copy a directory that nobody works in.
+    """Copy a directory that no process has open.
 
     Raises:
-        Locked: a process works there. Ask it for a backup instead.
+        Locked: a process has it open. Ask that process for a backup instead.
         Corrupt: the directory is damaged: see `doctor`.
         Exists: the target is not empty.
-        NotFound: there is no broker's directory.
+        NotFound: the path is not a broker's directory.
     """
     if not (Path(path) / FORMAT).exists():
         raise NotFound(f"{path} is not a directory of a broker: it has no file named {FORMAT}")
@@ -108,15 +108,15 @@ def backup(path: str | Path, target: str | Path) -> Copied:
 
 
 def restore(source: str | Path, path: str | Path, journal_bytes: int | None = None) -> Copied:
-    """Make a directory from a backup, and check it.
+    """Create a directory from a backup, and check it.
 
     Raises:
-        NotFound: the source is no backup, or one that was not finished.
-        Corrupt: a file of the backup is not what it was.
+        NotFound: the source is not a backup, or an incomplete one.
+        Corrupt: a file of the backup is damaged.
         Exists: the directory is not empty.
     """
     if not (Path(source) / LIST).exists():
-        raise NotFound(f"{source} is not a backup, or was not finished: it has no file named {LIST}")
+        raise NotFound(f"{source} is not a backup, or is incomplete: it has no file named {LIST}")
     Path(path).mkdir(parents=True, exist_ok=True)
     return asyncio.run(restore_disk(SystemDisk(source), SystemDisk(path), journal_bytes))
 
@@ -125,7 +125,7 @@ def restore(source: str | Path, path: str | Path, journal_bytes: int | None = No
 
 
 async def backup_disk(source: Disk, target: Disk) -> Copied:
-    """As `backup`, on any disks."""
+    """Like `backup`, on any disks."""
     lock = await source.lock(LOCK)
     try:
         head = await read_file(source, FORMAT, 0, FILE_HEADER)
@@ -134,7 +134,7 @@ async def backup_disk(source: Disk, target: Disk) -> Copied:
         require_header(FORMAT, head, FileKind.DIRECTORY, 0, incarnation)
         base = await recovery.find_base(source, incarnation)
         if base.fell_back:
-            raise Corrupt(f"{base.notes[0]}. Start the broker once, which mends this, and back up then")
+            raise Corrupt(f"{base.notes[0]}. Start the broker once, which repairs this; then back up")
         meta = base.meta
         scan = JournalScan(source, incarnation, base.files, meta.start, meta.journal_d, base.known_d)
         async for _ in scan.rounds():
@@ -156,7 +156,7 @@ async def backup_disk(source: Disk, target: Disk) -> Copied:
 
 
 async def backup_running(store: Source, source: Disk, target: Disk) -> Copied:
-    """As `backup`, of a store that is at work: from a snapshot that is taken now.
+    """Like `backup`, for a running store: from a snapshot that is taken now.
 
     Raises:
         Exists: the target is not empty.
@@ -175,7 +175,7 @@ async def backup_running(store: Source, source: Disk, target: Disk) -> Copied:
 
 
 class _Copier:
-    """Copies files one by one, and remembers their checksums."""
+    """Copies files one by one, and records their checksums."""
 
     def __init__(self, source: Disk, target: Disk) -> None:
         self._source = source
@@ -197,7 +197,7 @@ class _Copier:
             self.ledger_count += 1
 
     async def copy(self, path: str, size: int | None = None) -> None:
-        """The first `size` bytes, or all."""
+        """Copy the first `size` bytes, or all."""
         async with opened(self._source, path) as file:
             whole = await file.size() if size is None else size
             self.files.append(await _copy(file, path, whole, self._target))
@@ -227,7 +227,7 @@ def _report(contents: Contents, ledgers: int) -> Copied:
 
 
 async def restore_disk(source: Disk, target: Disk, journal_bytes: int | None = None) -> Copied:
-    """As `restore`, on any disks."""
+    """Like `restore`, on any disks."""
     contents = await read_list(source)
     await _require_empty(target)
     for directory in DIRECTORIES:
@@ -242,7 +242,7 @@ async def restore_disk(source: Disk, target: Disk, journal_bytes: int | None = N
             raise Corrupt(f"{item.path} is missing in the backup; use another copy") from None
         if copied.crc != item.crc:
             raise Corrupt(
-                f"{item.path} at offset 0: its {item.size} bytes are not those of the backup; "
+                f"{item.path} at offset 0: its {item.size} bytes do not match the checksum; "
                 "use another copy of the backup"
             )
         ledgers += item.path.endswith(".data")
@@ -262,7 +262,7 @@ async def restore_disk(source: Disk, target: Disk, journal_bytes: int | None = N
 
 
 async def read_list(source: Disk) -> Contents:
-    """What a backup holds.
+    """Return the contents of a backup.
 
     Raises:
         Corrupt: the list is damaged.
@@ -282,10 +282,10 @@ async def read_list(source: Disk) -> Contents:
 
 
 def _require_inside(path: str) -> None:
-    """A list may come from anywhere: it names files of the directory, and nothing beside it."""
+    """Refuse paths outside the directory: a list may come from anywhere."""
     directory, _, name = path.partition("/")
     if directory not in DIRECTORIES or not name or "/" in name or name.startswith("."):
-        raise Corrupt(f"{LIST}: {path!r} is no file of a data directory; do not use this backup")
+        raise Corrupt(f"{LIST}: {path!r} is not a file of a data directory; do not use this backup")
 
 
 async def _require_empty(target: Disk) -> None:
@@ -298,13 +298,17 @@ async def _require_empty(target: Disk) -> None:
 
 
 async def _copy(file: File, path: str, size: int, target: Disk) -> Item:
-    """The first `size` bytes, synced; what is missing is told."""
+    """Copy the first `size` bytes, and sync them.
+
+    Raises:
+        Corrupt: the file is shorter.
+    """
     done, crc = 0, 0
     async with opened(target, path, create=True) as out:
         while done < size:
             data = await file.read(done, min(CHUNK, size - done))
             if not data:
-                raise Corrupt(f"{path} ends at offset {done}, and {size} bytes were expected")
+                raise Corrupt(f"{path} ends at offset {done}, but {size} bytes were expected")
             await write_all(out, done, data)
             crc = crc32c(data, crc)
             done += len(data)

@@ -1,8 +1,8 @@
-"""Is a data directory sound? Everything is read, nothing is changed, and no process may be working there.
+"""Check a data directory: read everything, change nothing. No process may have it open.
 
 ```python
 found = examine("data/")
-found.sound                # can it be opened, and is everything there that was confirmed?
+found.sound                # it can be opened, and has everything that was confirmed
 for each in found.findings:
     each.grave, each.file, each.offset, each.what, each.advice
 ```
@@ -53,14 +53,14 @@ DAMAGED = "restore a backup, or let consumers leave it out: skip the entry, or o
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that is worth telling."""
+    """One result of the check."""
 
     what: str
     file: str
     offset: int | None
     advice: str
     grave: bool
-    """Something that was confirmed is damaged or missing. If not, opening the directory deals with it."""
+    """Whether confirmed data is damaged or missing. If not, the next start repairs it."""
 
     def __str__(self) -> str:
         where = self.file if self.offset is None else f"{self.file} at offset {self.offset}"
@@ -68,36 +68,36 @@ class Finding:
 
 
 AHEAD_S = 120.0
-"""Log time that is so far ahead of the clock was pushed there by a clock that was wrong."""
+"""Log time that is this far ahead of the clock came from a wrong clock."""
 
 
 @dataclass
 class Examination:
-    """What was found in a directory. Sizes in bytes."""
+    """The results for a directory. Sizes in bytes."""
 
     directory: str
     incarnation: str = ""
     findings: list[Finding] = field(default_factory=list)
     snapshots: int = 0
     snapshot_d: int = 0
-    """Recovery would begin behind this event."""
+    """Recovery would start behind this event."""
     last_d: int = 0
-    """And end with this one."""
+    """Recovery would end with this event."""
     clean: bool = False
-    """The broker was closed."""
+    """Whether the broker was closed."""
     journal_files: int = 0
     journal_rounds: int = 0
-    """Behind the snapshot."""
+    """Rounds behind the snapshot."""
     spares: int = 0
     log_time_ns: int = 0
-    """Of the last event, since the epoch."""
+    """Log time of the last event, in ns since the epoch."""
     ledgers: int = 0
     entries: int = 0
     ledger_bytes: int = 0
 
     @property
     def sound(self) -> bool:
-        """Nothing that was confirmed is damaged or missing."""
+        """Whether nothing confirmed is damaged or missing."""
         return not self.faults
 
     @property
@@ -109,16 +109,16 @@ class Examination:
         return [str(each) for each in self.findings if not each.grave]
 
     def record(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the results for JSON."""
         return {"sound": self.sound, **asdict(self)}
 
 
 def examine(path: str | Path) -> Examination:
-    """Look at everything in a directory.
+    """Check everything in a directory.
 
     Raises:
-        Locked: a process works there.
-        NotFound: there is no such directory, or no broker's.
+        Locked: a process has it open.
+        NotFound: the path is not a broker's directory.
     """
     if not (Path(path) / FORMAT).exists() and not (Path(path) / JOURNAL).is_dir():
         raise NotFound(f"{path} is not a directory of a broker: it has no file named {FORMAT}")
@@ -126,7 +126,7 @@ def examine(path: str | Path) -> Examination:
 
 
 async def examine_disk(disk: Disk, name: str = "", now_ns: int | None = None) -> Examination:
-    """The same on any disk, at any time."""
+    """Like `examine`, on any disk and at any time."""
     lock = await disk.lock(LOCK)
     try:
         doctor = _Doctor(disk, Examination(name), time.time_ns() if now_ns is None else now_ns)
@@ -186,9 +186,9 @@ class _Doctor:
             path = f"{SNAPSHOTS}/{name}"
             d = number_of(name)
             if name.endswith(NEW):
-                self.note(path, None, "a snapshot that was never finished", "it is removed at the next start")
+                self.note(path, None, "an incomplete snapshot", "the next start removes it")
             elif d is None:
-                self.note(path, None, "this is no name of a snapshot", "remove it")
+                self.note(path, None, "not the name of a snapshot", "remove it")
             else:
                 self.found.snapshots += 1
                 try:
@@ -198,7 +198,7 @@ class _Doctor:
                     self.note(snapshot_path(d), None, str(error), advice)
 
     async def _journal(self, base: recovery.Base) -> bool:
-        """The files, and what the survey of recovery would say. True: it ends cleanly at the snapshot."""
+        """Check the journal like recovery; return whether it ends cleanly at the snapshot."""
         for name in await self.disk.list(JOURNAL):
             number = number_of(name)
             if number is not None:
@@ -206,7 +206,7 @@ class _Doctor:
             elif name.startswith(SPARE):
                 self.found.spares += 1
             else:
-                self.note(f"{JOURNAL}/{name}", None, "this is no name of a journal file", "remove it")
+                self.note(f"{JOURNAL}/{name}", None, "not the name of a journal file", "remove it")
         meta = base.meta
         files = await journal.numbers(self.disk)
         scan = JournalScan(self.disk, self.incarnation, files, meta.start, meta.journal_d, base.known_d)
@@ -224,12 +224,12 @@ class _Doctor:
         if ending.outcome is End.DAMAGED:
             self.tell(path, offset, ending.complaint(), RESTORE)
         elif ending.outcome is End.TORN:
-            what = "the end of the last write is not whole: nothing in it was confirmed"
-            self.note(path, offset, what, "it is wiped at the next start")
+            what = "the last round is incomplete; nothing in it was confirmed"
+            self.note(path, offset, what, "the next start wipes it")
         return ending.outcome is End.CLEAN and ending.last_d == meta.d
 
     def _time(self, base: recovery.Base) -> None:
-        """Is log time ahead of the clock? Then ages stand still until the clock has caught up."""
+        """Note log time ahead of the clock: nothing ages until the clock catches up."""
         if self.found.last_d <= base.meta.d:
             self.found.log_time_ns = base.meta.time_ns
         ahead_s = (self.found.log_time_ns - self.now_ns) / 1e9
@@ -249,16 +249,16 @@ class _Doctor:
         for name in sizes:
             parsed = LedgerFile.parse(name)
             if parsed is None:
-                self.note(f"{LEDGERS}/{name}", None, "this is no name of a ledger's file", "remove it")
+                self.note(f"{LEDGERS}/{name}", None, "not the name of a ledger's file", "remove it")
             else:
                 present.setdefault(parsed[0], set()).add(parsed[1])
         for file in sorted({*extents, *present}):
             extent = extents.get(file)
             if extent is None:
                 if file.ledger < base.meta.next_ledger:
-                    what = "no snapshot in use knows this file"
-                    self.note(file.data_path, None, what, "it is removed at the next start or snapshot")
-                continue  # what came after the snapshot is written again from the journal
+                    what = "no snapshot in use lists this file"
+                    self.note(file.data_path, None, what, "the next start or snapshot removes it")
+                continue  # files after the snapshot are rebuilt from the journal
             self.found.ledgers += 1
             if "data" not in present.get(file, ()):
                 self.tell(file.data_path, None, "it is missing", RESTORE)
@@ -266,7 +266,7 @@ class _Doctor:
             await self._ledger(file, extent, "index" in present[file])
 
     async def _ledger(self, file: LedgerFile, extent: Extent, has_index: bool) -> None:
-        """Every block up to where the snapshot vouches for it, and the index of each."""
+        """Check every block up to the size in the snapshot, and its index."""
         data = await self.disk.open(file.data_path)
         index = await self.disk.open(file.index_path) if has_index else None
         try:
@@ -287,17 +287,17 @@ class _Doctor:
                     wrong = await self._compare(file, index, run.first_entry, run.index)
             self.found.entries += entries
             if entries != extent.entries:
-                what = f"{entries} entries where there were {extent.entries}"
+                what = f"{entries} entries instead of {extent.entries}"
                 self.tell(file.data_path, extent.size, what, RESTORE)
             if index is None:
-                self.note(file.index_path, None, "it is missing", "it is made again at the next start")
+                self.note(file.index_path, None, "it is missing", "the next start rebuilds it")
         finally:
             await data.close()
             if index is not None:
                 await index.close()
 
     async def _compare(self, file: LedgerFile, index: File, first: int, expected: bytes) -> bool:
-        """True: the index says something else, which is told once."""
+        """Compare an index with the data; return whether it differs, and report that once."""
         offset = FILE_HEADER + INDEX_ENTRY * first
         found = await index.read(offset, len(expected))
         if found == expected:
@@ -305,8 +305,8 @@ class _Doctor:
         wanted, there = (struct.iter_unpack("<Q", rows[: len(rows) & ~7]) for rows in (expected, found))
         differ = (i for i, (a, b) in enumerate(zip(wanted, there, strict=False)) if a != b)
         good = next(differ, len(found) // INDEX_ENTRY)
-        advice = f"remove {file.index_path}: it is made again from the data at the next start"
-        what = f"it does not lead to entry {first + good}"
+        advice = f"remove {file.index_path}: the next start rebuilds it from the data"
+        what = f"it has a wrong offset for entry {first + good}"
         self.tell(file.index_path, offset + INDEX_ENTRY * good, what, advice)
         return True
 

@@ -1,4 +1,4 @@
-"""Reading ledgers through the core. The caller stays below `visible`. The tests' kit reads any disk."""
+"""Read entries of ledgers through the core. The caller stays below `visible`."""
 
 from __future__ import annotations
 
@@ -12,37 +12,37 @@ from holdfast.system.disk import in_thread
 
 
 class LedgerReader(Protocol):
-    """Gives runs of entries."""
+    """Reads runs of entries."""
 
     async def read(
         self, file: LedgerFile, first_ordinal: int, entry: int, count_max: int, size_max: int, label: int
     ) -> Entries:
-        """Entries from `entry` on: at least one, even if it is larger than `size_max`.
+        """Read entries from `entry` on: at least one, even if it is larger than `size_max`.
 
         Raises:
-            Corrupt: the first one is damaged; the text has file and offset.
+            Corrupt: the first one is damaged; the text names file and offset.
         """
 
     async def time(self, file: LedgerFile, entry: int) -> int:
-        """The log time of one entry."""
+        """Return the log time of one entry."""
 
     async def forget(self, ledger: int) -> None:
-        """Its files were removed, or replaced."""
+        """Close the files of a ledger that was deleted or replaced."""
 
     async def close(self) -> None:
         """Close all files."""
 
 
 def open_max() -> int:
-    """How many ledgers are kept open for reading, two descriptors each: what a process may well spare."""
+    """Return how many ledgers stay open for reading, with two descriptors each."""
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return max(8, min(256, limit // 16))
 
 
 class NativeReader:
-    """The core's: what is in the page cache is there at once, the rest comes through a thread.
+    """Reads through the core: from the page cache at once, otherwise in a thread.
 
-    A cancelled read ends with its thread: it would open files again behind `close`.
+    A cancelled read still waits for its thread, which would otherwise open files again after `close`.
     """
 
     def __init__(self, directory: str, incarnation: bytes) -> None:
@@ -69,5 +69,5 @@ class NativeReader:
         self._files.forget(ledger)
 
     async def close(self) -> None:
-        """Not left to the collector: other objects may hold this one in a cycle."""
+        """Close now, not at a collection: other objects may hold this one in a cycle."""
         self._files.forget_all()

@@ -1,9 +1,9 @@
-"""What can be made again: a ledger's index from its data, and a ledger's file from one that failed.
+"""Rebuild a ledger's index from its data, and a ledger's files after a failed sync.
 
-A ledger is not a file. When a sync of its file fails, nothing is known of what was written since the last
-one, and a later sync that succeeds does not cover it. So the ledger is written again, into a file of the
-next generation: from the old file, block by block, each believed only if its checksum and number are right.
-What the old file no longer gives is in the journal; a restart reads it from there (I35).
+When a sync of a ledger's file fails, it is not known which writes since the last sync are on the disk. A
+later sync that succeeds does not cover them. So the ledger is written again, into a file of the next
+generation. Blocks are copied from the old file if their checksum and number are right. Blocks that the old
+file has lost are in the journal, and a restart reads them from there (I35).
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ _SIZE = struct.Struct("<4xI")
 
 @dataclass(frozen=True)
 class Run:
-    """Blocks of a ledger that follow one another, verified."""
+    """Verified blocks of a ledger that follow one another."""
 
     offset: int
     first_entry: int
     count: int
     data: bytes
     index: bytes
-    """The offset of each, as the index file has it."""
+    """The offset of each block, as in the index file."""
 
 
 @dataclass(frozen=True)
 class BlockFault:
-    """The first block of a ledger that is not what it should be."""
+    """The first damaged block of a ledger."""
 
     path: str
     offset: int
@@ -60,7 +60,7 @@ class BlockFault:
 
 
 async def runs(file: File, path: str, offset: int, entry: int, end: int) -> AsyncIterator[Run | BlockFault]:
-    """The blocks of a data file from `offset`, where `entry` starts, up to `end`; a fault is the last."""
+    """Yield a data file's blocks from `offset`, where `entry` starts, to `end` or a fault."""
     want = WINDOW
     while offset < end:
         data = await file.read(offset, min(want, end - offset))
@@ -69,7 +69,7 @@ async def runs(file: File, path: str, offset: int, entry: int, end: int) -> Asyn
             yield Run(offset, entry, count, data[:consumed], index)
             offset, entry, want = offset + consumed, entry + count, WINDOW
             continue
-        # Not one whole block: it is larger than what was read, or it is damaged, or the file ends here.
+        # Not one whole block: it is larger than what was read, or damaged, or the file ends here.
         space = _space(data)
         if len(data) < min(want, end - offset) or not len(data) < space <= end - offset:
             yield BlockFault(path, offset, entry, fault or "the file ends here")
@@ -78,7 +78,7 @@ async def runs(file: File, path: str, offset: int, entry: int, end: int) -> Asyn
 
 
 def _space(data: bytes) -> int:
-    """What the block at the beginning says that it takes; not verified."""
+    """Return the space that the first block claims; not verified."""
     if len(data) < BLOCK_HEADER:
         return 0
     size: int = _SIZE.unpack_from(data)[0]
@@ -86,10 +86,10 @@ def _space(data: bytes) -> int:
 
 
 async def rebuild_index(disk: Disk, ledger: LedgerFile, extent: Extent, incarnation: bytes) -> None:
-    """Make the index of a ledger again from its data.
+    """Rebuild the index of a ledger from its data.
 
     Raises:
-        Corrupt: the data is damaged; the text has file and offset.
+        Corrupt: the data is damaged; the text names file and offset.
     """
     await remove(disk, ledger.index_path)
     async with opened(disk, ledger.data_path) as data:
@@ -105,8 +105,8 @@ async def rebuild_index(disk: Disk, ledger: LedgerFile, extent: Extent, incarnat
                 entries += run.count
             if entries != extent.entries:
                 raise Corrupt(
-                    f"{ledger.data_path} at offset {extent.size}: {entries} entries stand before it, "
-                    f"and there were {extent.entries}; restore a backup"
+                    f"{ledger.data_path} at offset {extent.size}: there are {entries} entries before it, "
+                    f"not {extent.entries}; restore a backup"
                 )
             await index.sync()
 
@@ -114,8 +114,8 @@ async def rebuild_index(disk: Disk, ledger: LedgerFile, extent: Extent, incarnat
 class Rewriter:
     """Writes a ledger again, as its next generation, while the old file may still grow.
 
-    `copy` brings the new file up to a size of the old one, as often as needed; then whoever writes the
-    ledger is switched over, and `sync` makes it durable.
+    `copy` brings the new file up to a size of the old one, as often as needed. Then the writer is switched to
+    the new file, and `sync` makes it durable.
     """
 
     def __init__(self, disk: Disk, old: LedgerFile, incarnation: bytes) -> None:
@@ -124,16 +124,16 @@ class Rewriter:
         self.old = old
         if old.generation >= GENERATION_MAX:
             raise HoldfastError(
-                f"ledger {old.ledger} was rewritten {old.generation} times, and cannot be once more; take a "
-                "backup, and look at the disk"
+                f"ledger {old.ledger} was rewritten {old.generation} times, the maximum; take a "
+                "backup, and check the disk"
             )
         self.new = LedgerFile(old.ledger, old.generation + 1)
         self.extent = Extent(FILE_HEADER, 0)
-        """What the new file has."""
+        """Size and entries of the new file."""
         self._files: list[File] = []
 
     async def open(self, rescued: File | None = None) -> None:
-        """Begin. `rescued`: the old data file, still open, whose name is gone."""
+        """Open the files. `rescued`: the old data file, still open, whose name is gone."""
         self._files.append(rescued or await self._disk.open(self.old.data_path))
         for path in (self.new.data_path, self.new.index_path):
             await remove(self._disk, path)
@@ -145,17 +145,17 @@ class Rewriter:
             await write_all(self._files[-1], 0, file_header(kind, self.old.ledger, self._incarnation))
 
     async def copy_ahead(self) -> None:
-        """What is there by now: most of it, so that little is left to do while others wait."""
+        """Copy what is there now, so that little is left while reads wait."""
         await self._copy(await self.size())
 
     async def copy(self, size: int) -> None:
-        """Everything up to this size of the old data file.
+        """Copy everything up to this size of the old data file.
 
         Raises:
-            Corrupt: the old file does not have it any more.
+            Corrupt: the old file has lost a part of it.
         """
         if fault := await self._copy(size):
-            raise Corrupt(f"{fault}, after a sync of it had failed; the journal has it: start again")
+            raise Corrupt(f"{fault} after a failed sync; start again: the journal has this entry")
 
     async def _copy(self, size: int) -> BlockFault | None:
         old, data, index = self._files
@@ -168,7 +168,7 @@ class Rewriter:
         return None
 
     async def size(self) -> int:
-        """Of the old data file."""
+        """Return the size of the old data file."""
         return await self._files[0].size()
 
     async def sync(self) -> None:

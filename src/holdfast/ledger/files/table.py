@@ -1,12 +1,12 @@
-"""What processes that read a broker's files are told, and how they read them.
+"""Publish topics to processes that read a broker's files, and read what was published.
 
-Per topic two small files in `topics/`. The *view* is mapped: incarnation, first, visible, the version of the
-table. The *table* says which ledger is in which file; it is replaced as a whole, before the view names its
-version; only the first one comes after the view, which nobody finds without it. Both are written only after
-`visible` has advanced, so nothing in them can be taken back.
+Each topic has two small files in `topics/`. The *view* is mapped into memory: incarnation, first, visible,
+the table's version. The *table* says which ledger is in which file. It is replaced as a whole, before the
+view names its version. Only the first table comes after its view, because readers find the view by the table.
+Both are written only after `visible` has advanced, so nothing in them is ever taken back.
 
-A reader plans once from them, reads nothing beyond, and looks at `first` again after it has opened its files.
-Damage below visible is damage, never a tail.
+A reader plans once from both, reads nothing beyond the plan, and compares `first` again after it has opened
+its files. Damage below visible is damage, never a torn tail.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from holdfast.ledger.ledgers import LedgerTable
 
 SCHEME = b"persistent://"
 NAME_BYTES_MAX = 4096
-"""More than a full name can have."""
+"""Longer than any full name."""
 RUN_ENTRIES = 4096
 VERSION_MAX = (1 << 64) - 1
-"""Of a table: the next one has number 1 again."""
+"""The last version of a table; the next one is 1 again."""
 MADE_HERE = (".view", ".table", ".table" + NEW)
 WRITTEN_ANEW = "no message is lost: start the broker, or restart it, which writes it anew"
 
 
 class TableEntry(msgspec.Struct, array_like=True, frozen=True):
-    """A ledger as a reader of the files finds it."""
+    """A ledger in a topic's table."""
 
     id: int
     file: int
     generation: int
     first: int
-    """The ordinal of its entry 0. It ends where the next one begins, the last one at `visible`."""
+    """The ordinal of its entry 0. It ends where the next ledger begins, the last one at `visible`."""
     opened_time: int
 
 
@@ -56,15 +56,15 @@ class TopicTable(msgspec.Struct, array_like=True, frozen=True):
 
 
 def table_path(name: str) -> str:
-    """Of a topic's full name: found without a list of all topics."""
+    """Return the path of a topic's table; it is computed from the full name."""
     return f"{TOPICS}/{hashlib.sha256(name.encode()).hexdigest()[:32]}.table"
 
 
 def name_in(path: Path) -> str | None:
-    """Which topic a damaged table is of; None: its bytes do not tell. The file's own name proves the answer.
+    """Find the topic of a damaged table: a name that matches the file's digest.
 
     Raises:
-        OSError: it cannot be read.
+        OSError: the file cannot be read.
     """
     data = path.read_bytes()
     at = data.find(SCHEME)
@@ -83,7 +83,7 @@ def view_path(topic: int) -> str:
 
 
 class _Shown:
-    """A topic that readers of the files can see."""
+    """A topic that is published."""
 
     __slots__ = ("extent", "table", "view")
 
@@ -91,11 +91,11 @@ class _Shown:
         self.view = view
         self.table = table
         self.extent: tuple[int, int, int, int] | None = None
-        """What the table was made of, in short: it is looked at for every frame that publishes."""
+        """A summary of the table's contents: it is compared for every frame that publishes."""
 
 
 class Publications:
-    """The broker's side: shows topics to readers of the files."""
+    """Publishes the topics of a broker to readers of its files."""
 
     def __init__(
         self,
@@ -107,9 +107,9 @@ class Publications:
         self._directory = Path(directory)
         self._incarnation = incarnation
         self._generation = generation
-        """Of a ledger's file."""
+        """Returns the generation of a ledger's file."""
         self._rewritten = rewritten
-        """How many ledgers were rewritten into files of another generation."""
+        """Changes when a ledger is rewritten into a file of another generation."""
         self._shown: dict[int, _Shown] = {}
 
     def show(
@@ -121,15 +121,15 @@ class Publications:
         visible: int,
         state: str = "live",
     ) -> None:
-        """Let readers see the topic as it is now."""
+        """Publish the current state of a topic."""
         shown = self._shown.get(topic)
         if shown is None:
-            version = self._last_version(topic, name)  # before the view is opened to be written
+            version = self._last_version(topic, name)  # before the view is opened for writing
             shown = self._shown[topic] = _Shown(
                 TopicView(str(self._directory / view_path(topic)), topic, self._incarnation),
                 TopicTable(topic, name, incarnation, version, ()),
             )
-            if version == 0:  # nobody has seen it. Who finds its table shall not find a view without a word
+            if version == 0:  # readers that find the new table must not find an empty view
                 shown.view.publish(incarnation, min(ledgers.first, visible), visible, 1, state)
         last = ledgers.last
         extent = (ledgers.first, len(ledgers), 0 if last is None else last.id, self._rewritten())
@@ -143,13 +143,13 @@ class Publications:
             TableEntry(each.id, each.file, self._generation(each.file), each.first, each.opened_time)
             for each in ledgers
         )
-        if shown.table.ledgers != entries or shown.extent is None:  # what is there may be damaged
+        if shown.table.ledgers != entries or shown.extent is None:  # the old table may be damaged
             version = next_version(shown.table.version)
             shown.table = msgspec.structs.replace(shown.table, version=version, ledgers=entries)
             self._write(shown.table)
 
     def gone(self, topic: int) -> None:
-        """The topic was deleted: who has it open is told, and nobody finds it any more."""
+        """Tell readers that a topic was deleted, and delete its files."""
         shown = self._shown.pop(topic, None)
         if shown is not None:
             shown.view.publish(shown.table.incarnation, 0, 0, shown.table.version, "gone")
@@ -157,15 +157,16 @@ class Publications:
         (self._directory / view_path(topic)).unlink(missing_ok=True)
 
     def is_there(self, topic: int) -> bool:
-        """Whether readers could see it before; then they are to see what it is now, even if it is empty."""
+        """Return whether the topic was published before, so that it must be published again."""
         return (self._directory / view_path(topic)).exists()
 
     def sweep(self, topics: Mapping[int, str]) -> None:
-        """Away with what was left of topics that are not there: a broker that was killed, or had no
-        descriptors, may have deleted one and not its files.
+        """Delete files of topics that do not exist.
+
+        They are left when a broker is killed, or has no free descriptors, while it deletes a topic.
 
         Args:
-            topics: the names of all that are there, by their numbers.
+            topics: the full names of all topics, by their numbers.
         """
         kept = {view_path(each) for each in topics} | {table_path(each) for each in topics.values()}
         for each in list(os.scandir(self._directory / TOPICS)):
@@ -179,8 +180,8 @@ class Publications:
         new.replace(path)
 
     def _last_version(self, topic: int, name: str) -> int:
-        """Never less than any reader has seen: under one number there is one table."""
-        found = 0  # the first, or both lost power: readers look at the incarnation, too
+        """Return the last version, at least any that a reader has seen."""
+        found = 0  # new, or lost in a power cut: readers compare the incarnation, too
         with contextlib.suppress(HoldfastError, OSError):
             found = read_table(self._directory, name).version
         with contextlib.suppress(HoldfastError, OSError):
@@ -190,7 +191,9 @@ class Publications:
 
 
 def next_version(version: int) -> int:
-    """Return the number of the next table: 64 bits, without 0. Readers compare it for being equal only.
+    """Return the version of the next table: 64 bits, never 0.
+
+    Readers compare versions only for equality.
 
     Example:
         >>> next_version(0), next_version(VERSION_MAX)
@@ -200,7 +203,7 @@ def next_version(version: int) -> int:
 
 
 def later_version(one: int, other: int) -> int:
-    """Return the later of two versions, also across the wrap from the largest to 1; 0 means no version.
+    """Return the later of two versions, also across the wrap; 0 means no version.
 
     Example:
         >>> later_version(0, 7), later_version(7, 6), later_version(VERSION_MAX, 1)
@@ -212,11 +215,11 @@ def later_version(one: int, other: int) -> int:
 
 
 def read_table(directory: Path, name: str) -> TopicTable:
-    """The table of a topic's full name.
+    """Read the table of a topic.
 
     Raises:
-        NotFound: there is no such topic, or nothing was ever published to it.
-        Corrupt: the bytes are none.
+        NotFound: the topic does not exist, or nothing was ever published to it.
+        Corrupt: the file is damaged.
     """
     path = directory / table_path(name)
     try:
@@ -225,20 +228,20 @@ def read_table(directory: Path, name: str) -> TopicTable:
         raise Corrupt(f"{name}: {error}") from error
     except NotFound:
         raise NotFound(
-            f"{directory} shows no topic {name}; `holdfast topic ls` lists what is there (one that "
-            "nothing was published to yet cannot be read from its files)"
+            f"{directory} shows no topic {name}; `holdfast topic ls` lists its topics (a topic without "
+            "entries cannot be read from files)"
         ) from None
     if table.name != name:
-        raise Corrupt(f"{path} is of {table.name}, not of {name}; {WRITTEN_ANEW}")
+        raise Corrupt(f"{path} is the table of {table.name}, not of {name}; {WRITTEN_ANEW}")
     return table
 
 
 def read_table_file(path: Path) -> TopicTable:
-    """The table in a file of `topics/`. Raises NotFound, Corrupt."""
+    """Read the table in a file of `topics/`. Raises NotFound, Corrupt."""
     try:
         data = path.read_bytes()
     except FileNotFoundError:
-        raise NotFound(f"{path} is not there") from None
+        raise NotFound(f"{path} does not exist") from None
     block = open_block(data)
     try:
         if isinstance(block, str) or block[0] != BlockKind.PART:
@@ -249,11 +252,11 @@ def read_table_file(path: Path) -> TopicTable:
 
 
 def directory_incarnation(directory: Path) -> bytes:
-    """What every file of a broker's directory carries. Raises NotFound, Corrupt."""
+    """Return the incarnation in the header of every file of the directory. Raises NotFound, Corrupt."""
     try:
         found = read_file_header((directory / FORMAT).read_bytes())
     except FileNotFoundError:
-        raise NotFound(f"{directory} is no broker's directory") from None
+        raise NotFound(f"{directory} is not a broker's directory") from None
     if found is None:
         raise Corrupt(f"{directory / FORMAT} is damaged; run holdfast doctor")
     return found[3]

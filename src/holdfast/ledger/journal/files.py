@@ -1,11 +1,11 @@
-"""The journal's files: made in advance, named when they are needed, used again when nobody needs them.
+"""The journal's files: created in advance, named when needed, and reused.
 
-A file is filled with zeros before its first use: a sync of blocks that were written before is much cheaper
-than one that has to record new blocks, and no round can fail for want of room. Its header is synced before
-its name appears, and the name before anything is written into it: a numbered file that has no sound header is
-damage.
-A file behind both kept snapshots becomes a spare. Its old rounds have a lower D than anything that will
-be looked for, and its first page is wiped before it gets its new number (I32).
+A file is filled with zeros before its first use, so no round can fail because the disk is full. And a sync of
+blocks that were written before is much cheaper than a sync that has to record new blocks. The header is
+synced before the name appears, and the name before anything is written, so a numbered file without a sound
+header is damage.
+A file behind both kept snapshots becomes a spare. Its old rounds have a lower D than any round that recovery
+looks for. Its first page is wiped before it gets its new number (I32).
 """
 
 from __future__ import annotations
@@ -19,38 +19,38 @@ from holdfast.system import Disk, File
 from holdfast.system.files import opened, remove, write_all
 
 FILL = 1 << 20
-"""Zeros are written in pieces of this size."""
+"""How many zeros are written at a time."""
 SPARES_MAX = 4
-"""How many files are kept for their next use: about as many as one snapshot sets free."""
+"""How many files are kept for reuse: about as many as one snapshot frees."""
 
 
 async def numbers(disk: Disk) -> list[int]:
-    """Of all journal files, rising."""
+    """Return the numbers of all journal files, rising."""
     found = (number_of(name) for name in await disk.list(JOURNAL))
     return sorted(number for number in found if number is not None)
 
 
 class JournalFiles:
-    """Makes, names, drops and keeps the journal's files. It does not look into them."""
+    """Creates, names, deletes and reuses the journal's files. It does not read their rounds."""
 
     def __init__(self, disk: Disk, incarnation: bytes, size: int) -> None:
         self._disk = disk
         self.incarnation = incarnation
         self.size = size
-        """Of each file, in bytes. A round that needs more room makes its file longer."""
+        """Bytes of each file. A round that needs more room makes its file longer."""
         self.small = max(4 * PAGE, size // 16 // PAGE * PAGE)
-        """Of a file that is made when there is hardly any room."""
+        """Bytes of a file that is created when the disk is nearly full."""
         self._spares: list[str] = []
         self._turn = asyncio.Lock()
-        """Whoever makes, takes or returns a spare does so alone."""
+        """One task at a time creates, takes or returns a spare."""
 
     @property
     def spares(self) -> int:
-        """How many are ready."""
+        """How many spares are ready."""
         return len(self._spares)
 
     async def look(self) -> None:
-        """What an earlier life left: are there spares? Half a one is thrown away."""
+        """Find the spares of an earlier run; delete incomplete ones."""
         sizes = await self._disk.sizes(JOURNAL)
         for name, size in sizes.items():
             if name.startswith(SPARE):
@@ -60,7 +60,7 @@ class JournalFiles:
                     await self._disk.unlink(f"{JOURNAL}/{name}")
 
     async def make_spare(self) -> None:
-        """Fill a file with zeros, and have it ready. Does nothing if there is one."""
+        """Fill a file with zeros as a spare. Does nothing if there is a spare."""
         async with self._turn:
             await self._make_spare(self.size)
 
@@ -76,7 +76,7 @@ class JournalFiles:
                     await write_all(file, offset, bytes(min(FILL, size - offset)))
                 await file.sync()
         except OSError:
-            with contextlib.suppress(OSError):  # what cannot be removed now is at the next start
+            with contextlib.suppress(OSError):  # the next start removes it
                 await remove(self._disk, name + NEW)
             raise
         await self._disk.rename(name + NEW, name)
@@ -84,18 +84,18 @@ class JournalFiles:
         self._spares.append(name)
 
     def _name(self) -> str:
-        """One that no spare has."""
+        """Return a name that no spare has."""
         names = (f"{JOURNAL}/{SPARE}{number}" for number in range(SPARES_MAX + 1))
         return next(name for name in names if name not in self._spares)
 
     async def create(self, number: int, size: int | None = None) -> File:
-        """The file of that number, with its header, named, ready for its first round.
+        """Return the file of this number, with its header, ready for its first round.
 
-        `size` is for times of need: a file that is smaller than others, if there is no spare.
+        `size` is for a nearly full disk: a smaller file, if there is not a spare.
         """
         async with self._turn:
             await self._make_spare(size or self.size)
-            # Whatever goes wrong from here on: this one is not used again.
+            # If anything fails from here on, this spare is not used again.
             return await self._use(self._spares.pop(0), journal_path(number), number)
 
     async def _use(self, spare: str, path: str, number: int) -> File:
@@ -110,7 +110,7 @@ class JournalFiles:
             await file.close()
             if isinstance(error, OSError):
                 with contextlib.suppress(OSError):
-                    # The number has to be free for the next attempt: numbers have no gaps.
+                    # Free the number for the next attempt: numbers have no gaps.
                     await remove(self._disk, spare)
                     await remove(self._disk, path)
             raise
@@ -118,7 +118,7 @@ class JournalFiles:
         return file
 
     async def drop(self, number: int, reuse: bool) -> None:
-        """Nobody needs this file any more. With `reuse` it may become a spare."""
+        """Remove a file that is not needed. With `reuse` it may become a spare."""
         async with self._turn:
             at("journal_dropped")
             path = journal_path(number)
@@ -131,13 +131,13 @@ class JournalFiles:
                 await remove(self._disk, path)
 
     async def shrink(self) -> None:
-        """Keep one spare only: room is scarce."""
+        """Keep one spare only: the disk is nearly full."""
         async with self._turn:
             while len(self._spares) > 1:
                 await remove(self._disk, self._spares.pop())
 
     async def _shorten(self, path: str) -> bool:
-        """Is it as long as a spare has to be? A longer one is cut."""
+        """Cut a file to the size of a spare; return whether it is long enough."""
         async with opened(self._disk, path) as file:
             size = await file.size()
             if size > self.size:

@@ -1,4 +1,4 @@
-"""The journal files in use: going on in the next one, knowing which one a writer is at, dropping old ones."""
+"""The journal files in use: follow the writer, start the next file, drop old ones."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ from holdfast.system import Disk, File
 class Journaling:
     """The journal of a running store, from the file in which recovery ended.
 
-    A writer is told of a file before it begins to use it. In between, what it reports is about the file
-    before; `place` tells which, by counting (`Progress.journals`).
+    A writer is given a file before it starts to use it. Until then its reports are about the file before;
+    `place` finds which, by counting (`Progress.journals`).
     """
 
     def __init__(self, disk: Disk, files: JournalFiles, next_place: Place, last_d: int) -> None:
         self._disk = disk
         self.files = files
         self._used: Sequence[int] = range(next_place.journal, next_place.journal + 1)
-        """The files of this life, of which the first may be gone: their numbers have no gaps."""
+        """Numbers of the files since the start, without gaps; the first may be deleted."""
         self._open: dict[int, File] = {}
         self._start = next_place
         self._start_d = last_d
         self._spoiled: set[int] = set()
-        """Files in which something failed: they are not used again."""
+        """Files in which an operation failed: they are not reused."""
         self._lost: set[int] = set()
         """Files that other code has removed or replaced."""
         self._small: set[int] = set()
-        """Files that were made when there was hardly any room."""
+        """Files that were created small, on a nearly full disk."""
 
     @property
     def number(self) -> int:
-        """Of the newest file."""
+        """The number of the newest file."""
         return self._used[-1]
 
     async def begin(self, writer: RoundWriter) -> None:
-        """Let the writer go on where recovery ended, or in the next file if that one is full.
+        """Let the writer continue where recovery ended, or in the next file.
 
         Until the next file exists, the journal ends in the old one: a snapshot or a close may come first.
         """
@@ -57,44 +57,47 @@ class Journaling:
         return self.files.small if number in self._small else self.files.size
 
     def _full(self, number: int) -> int:
-        """A file that has grown so far is left: before its end, so that no round makes it longer."""
+        """Return the size at which a file is full: a round still fits behind it."""
         return self._size(number) - self._size(number) // 8
 
     def place(self, progress: Progress) -> tuple[Place, int]:
-        """Where the next round goes, and the last D before it."""
+        """Return where the next round goes, and the last D before it."""
         if progress.journals == 0:
             place, last_d = self._start, self._start_d
         else:
             place = Place(self._used[progress.journals - 1], progress.journal_offset)
             last_d = progress.journal_d
-        if place.journal in self._lost:  # the writer has been given another file, which its next round begins
+        if place.journal in self._lost:  # the writer's next round starts another file
             place = Place(self.number, PAGE)
         return place, last_d
 
     def is_waiting(self, progress: Progress) -> bool:
-        """The writer was given a file that it has not begun to use."""
+        """Return whether the writer has a file that it has not started to use."""
         return len(self._used) > max(1, progress.journals)
 
     def room(self, progress: Progress) -> int:
-        """What is left of the file in use, and of the spares; less one file, which is kept for acks."""
+        """Return the room in current file and spares, less one file for acks."""
         place, _ = self.place(progress)
         left = max(0, self._size(place.journal) - place.offset)
         whole = self.files.spares + self.is_waiting(progress) - 1
         return left + whole * self.files.size
 
     def is_half_full(self, progress: Progress) -> bool:
-        """The next file should be ready soon."""
+        """Return whether the next file should be ready soon."""
         place, _ = self.place(progress)
         return place.offset >= self._size(place.journal) // 2
 
     def is_due(self, progress: Progress) -> bool:
-        """It is time for the next file."""
+        """Return whether it is time for the next file."""
         if progress.journals == 0 or self.is_waiting(progress):
             return False
         return progress.journal_offset >= self._full(self.number)
 
     async def go_on(self, writer: RoundWriter, spoiled: bool = False, small: bool = False) -> None:
-        """Give the writer the next file. `spoiled`: something failed in this one. `small`: room is scarce."""
+        """Give the writer the next file.
+
+        `spoiled`: the current one has failed, and is not reused. `small`: the disk is nearly full.
+        """
         if spoiled:
             self._spoiled.add(self.number)
         number = self.number + 1
@@ -107,7 +110,7 @@ class Journaling:
         writer.use_journal(file, PAGE)
 
     async def lost(self) -> list[int]:
-        """Files that are not there any more under their names: other code has removed or replaced them."""
+        """Return the files whose names other code has removed or given to other files."""
         return [
             number
             for number, file in sorted(self._open.items())
@@ -115,13 +118,13 @@ class Journaling:
         ]
 
     async def forget(self, number: int) -> None:
-        """A file that is lost, which another one follows."""
+        """Close a lost file, after the writer has another one."""
         self._lost.add(number)
         if file := self._open.pop(number, None):
             await file.close()
 
     async def drop(self, before: int) -> None:
-        """Files that no kept snapshot needs."""
+        """Drop the files that no kept snapshot needs."""
         dropped = False
         for number in await journal_files.numbers(self._disk):
             if number >= before:

@@ -1,13 +1,12 @@
-"""Reading the journal: which rounds stand in it, where they end, and whether that end is a torn tail or
-damage.
+"""Read the journal's rounds, and decide whether they end cleanly, torn or damaged.
 
-A round is one write: a block of kind 3 that says which events follow (`previous last D · first D · last D ·
-stable view · stable index · bytes · synced D · salt`), then its frame blocks, at a multiple of 4096.
-*synced D* is what was synced when the round was written. With `sync = group` or `always` that is all that
-came before it; with `os` it may be less. So a sound round header is a witness: what it calls synced was
+A round is one write at a multiple of 4096: a block of kind 3, then its frame blocks. The first block says
+which events follow (`previous last D · first D · last D · stable view · stable index · bytes · synced D ·
+salt`). *synced D* was synced when the round was written. With `sync = group` or `always` that is all before
+the round; with `os` it may be less. So a sound round header is a witness: events that it calls synced were
 confirmed, and must be there.
 
-At the end of the rounds, at the first place that does not continue them (D = e is missing), `judge` decides:
+At the first place that does not continue the rounds (D = e is missing), `judge` decides:
 
 | what stands at that place       | what stands behind it, here and in later files     | the end is |
 |---------------------------------|----------------------------------------------------|------------|
@@ -18,18 +17,16 @@ At the end of the rounds, at the first place that does not continue them (D = e 
 | anything else that is not zeros | nothing that says so                               | TORN       |
 | zeros                           | newer rounds, none of which says so (`sync = os`)  | TORN       |
 
-Rounds of lower D are what an earlier use of the file left (files are used again); their D tells. A file may
-begin with a round that the file before it has too: a sync there had failed, and the round was written again
-(I34).
+Rounds of lower D are left from an earlier use of the file. A file may start with a round that is in the file
+before it, too: it was written again after a failed sync (I34).
 
-What holds:
+Invariants:
 
-- **I30** A round is believed only whole: its header, its salt and every frame block in it are verified, and
-  its events continue those before it without a gap.
-- **I31** What is missing below a D that was synced is damage. It is reported with file and offset; nothing
-  behind it is used, and nothing is changed.
-- **I32** What is cut was never confirmed. After a cut no sound round header with a D of the future is left
-  behind it.
+- **I30** Only whole rounds are used: header, salt and every frame block are verified, and the events continue
+  without a gap.
+- **I31** A missing event below a synced D is damage. It is reported with file and offset; nothing behind it
+  is used, and nothing is changed.
+- **I32** Events that are cut were never confirmed. After a cut, no sound round header with a later D is left.
 """
 
 from __future__ import annotations
@@ -59,31 +56,31 @@ from holdfast.system import Disk, File
 from holdfast.system.files import opened, write_all
 
 WINDOW = 1 << 20
-"""How much is read at once."""
+"""How many bytes are read at once."""
 
 _ROUND = struct.Struct("<8Q")
 _FRAME_POSITION = struct.Struct("<QQ")
 _FRAME_HEAD = struct.Struct("<HBBIQ")
 _FRAME_MAGIC = 0x5246
 _ROUND_START = b"HF" + bytes([BlockKind.ROUND, 1])
-"""How every round begins: magic, kind, and the flag for the full checksum."""
+"""First bytes of every round: magic, kind, and the flag for the full checksum."""
 ROUND_HEADER = BLOCK_HEADER + _ROUND.size
 
 
 class RoundHeader(NamedTuple):
-    """What a round says of itself."""
+    """The header of a round."""
 
     previous_d: int
     first_d: int
     last_d: int
     stable: Position
     size: int
-    """Of its frame blocks, in bytes."""
+    """Bytes of its frame blocks."""
     synced_d: int
 
     @property
     def space(self) -> int:
-        """What it takes of the file."""
+        """Bytes that the round occupies in its file."""
         return (ROUND_HEADER + self.size + PAGE - 1) // PAGE * PAGE
 
 
@@ -99,16 +96,16 @@ class FrameBlock(NamedTuple):
 
 @dataclass(frozen=True)
 class Round:
-    """A round that was found whole."""
+    """A round that is whole."""
 
     place: Place
     header: RoundHeader
     frames: list[FrameBlock]
-    """Without those that a file before this one has too."""
+    """Frames that are not in an earlier file, too."""
 
 
 class End(enum.Enum):
-    """How the journal ends."""
+    """Outcomes at the end of the journal."""
 
     CLEAN = "clean"
     TORN = "torn"
@@ -117,35 +114,35 @@ class End(enum.Enum):
 
 @dataclass(frozen=True)
 class Ending:
-    """Where and how the rounds ended, and what has to be wiped before the next one is written."""
+    """Where and how the rounds end, and what must be wiped."""
 
     outcome: End
     last_d: int
-    """Of the last whole round."""
+    """Last D of the last whole round."""
     stopped: Place
     """The first place that does not continue the rounds."""
     next: Place
     """Where the next round goes."""
     stable: Position
     newer: tuple[Place, ...] = ()
-    """Round headers with a D of the future, and the torn place itself."""
+    """Places of later round headers, and the torn place itself."""
     cut_bytes: int = 0
     witness: Place | None = None
-    """The round that says that what is missing was synced; None: the snapshot says it, or nobody."""
+    """The round that says that the missing event was synced; `None` if only a snapshot says so."""
     broken: Place | None = None
-    """The next round, where it stands in the file after `stopped` and is not whole."""
+    """The torn next round, if it is in the file after `stopped`."""
 
     @property
     def wrong(self) -> Place:
-        """The place to look at: of the round that is not whole, or where it should stand."""
+        """The place of the torn round, or where it should be."""
         return self.broken or self.stopped
 
     def complaint(self) -> str:
-        """Say what is damaged, where, and what to do."""
+        """Return an error text: the damage, its place, and what to do."""
         who = f"a round in {self.witness}" if self.witness else "the snapshot"
         return (
-            f"{self.wrong}: event D {self.last_d + 1} is missing or damaged, and {who} says that it was "
-            "synced; nothing was changed. Look at the disk, and restore a backup"
+            f"{self.wrong}: event D {self.last_d + 1} is missing or damaged, but {who} says that it was "
+            "synced. Nothing was changed. Check the disk, and restore a backup"
         )
 
 
@@ -153,7 +150,7 @@ class Ending:
 
 
 def parse_round(data: bytes | memoryview, salt: int) -> RoundHeader | None:
-    """The header of a round, verified; None: there is none."""
+    """Return the verified header of a round; `None` if there is no round."""
     block = open_block(data[:ROUND_HEADER])
     if isinstance(block, str) or block[0] != BlockKind.ROUND or block[3] != _ROUND.size:
         return None
@@ -164,7 +161,7 @@ def parse_round(data: bytes | memoryview, salt: int) -> RoundHeader | None:
 
 
 def parse_frames(header: RoundHeader, data: bytes) -> list[FrameBlock] | None:
-    """The frames behind a round's header; None: they are not all there and sound."""
+    """Return the frames behind a round's header; `None` if one is missing or damaged."""
     frames: list[FrameBlock] = []
     at, d = 0, header.first_d
     while at < len(data):
@@ -187,7 +184,7 @@ def parse_frames(header: RoundHeader, data: bytes) -> list[FrameBlock] | None:
 
 
 def judge(missing_d: int, stopped_at_zeros: bool, newer: bool, synced_d: int, snapshot_d: int) -> End:
-    """The table above. `synced_d` is the highest that a round behind the place speaks of."""
+    """Decide by the table above. `synced_d` is the highest of all rounds behind the place."""
     if missing_d <= max(synced_d, snapshot_d):
         return End.DAMAGED
     return End.CLEAN if stopped_at_zeros and not newer else End.TORN
@@ -197,7 +194,7 @@ def judge(missing_d: int, stopped_at_zeros: bool, newer: bool, synced_d: int, sn
 
 
 class _Window:
-    """A file, read a good piece at a time."""
+    """A file that is read in large pieces."""
 
     def __init__(self, file: File, size: int) -> None:
         self.file = file
@@ -206,7 +203,7 @@ class _Window:
         self._data = b""
 
     async def read(self, offset: int, size: int) -> bytes:
-        """Fewer bytes at the end of the file."""
+        """Read at most `size` bytes, fewer at the end of the file."""
         size = max(0, min(size, self.size - offset))
         start = offset - self._base
         if start < 0 or start + size > len(self._data):
@@ -217,22 +214,22 @@ class _Window:
 
 @dataclass
 class _Stop:
-    """Where a file's rounds ended."""
+    """Where the rounds of a file end."""
 
     journal: int
     offset: int
     zeros: bool = True
     whole_header: RoundHeader | None = None
     broken: bool = False
-    """The header continues the rounds, but its frames are not all there."""
+    """Whether the header continues the rounds, but not all its frames are there."""
 
 
 @dataclass
 class JournalScan:
-    """Walks over the rounds of the journal, from where a snapshot says that it begins.
+    """Reads the rounds of the journal, from the start that a snapshot names.
 
-    After `rounds` is exhausted, `ending` tells how it ended. Nothing is changed; one round is in memory at
-    a time.
+    After `rounds` is exhausted, `ending` returns how they end. Nothing is changed, and one round is in memory
+    at a time.
     """
 
     disk: Disk
@@ -246,7 +243,7 @@ class JournalScan:
     last_d: int = 0
     stable: Position = BEGINNING
     unproven: list[tuple[Place, int, int]] = field(default_factory=list)
-    """(place, bytes, last D) of rounds of which no other round says that they were synced."""
+    """Place, size and last D of rounds that no other round calls synced."""
     _synced_d: int = 0
     _stop: _Stop = field(init=False)
     _broken: Place | None = None
@@ -257,10 +254,10 @@ class JournalScan:
         self._stop = _Stop(*self.start)
 
     async def rounds(self) -> AsyncIterator[Round]:
-        """Each whole round that continues the one before.
+        """Yield each whole round that continues the one before.
 
         Raises:
-            Corrupt: a journal file is missing, or its header is not what it should be.
+                Corrupt: a journal file is missing, or its header is damaged.
         """
         for number in self._numbers():
             first = self.start.offset if number == self.start.journal else PAGE
@@ -273,7 +270,7 @@ class JournalScan:
                     self._prove(found)
                     stop.offset += found.header.space
                     yield found
-                # A file without a round that counts was not begun: the last one before it is where they end.
+                # A file without a valid round was not started: the rounds end in the file before it.
                 if stop.offset > first or number == self.start.journal:
                     self._stop = stop
                 elif stop.broken:
@@ -293,7 +290,7 @@ class JournalScan:
         for expected, number in enumerate([*numbers, None], self.start.journal):
             if number != expected and (number is not None or expected == self.start.journal):
                 raise Corrupt(
-                    f"{journal_path(expected)} is missing, and events after D {self.last_d} stood in it; "
+                    f"{journal_path(expected)} is missing, with events after D {self.last_d}; "
                     "restore a backup"
                 )
         return numbers
@@ -309,14 +306,14 @@ class JournalScan:
             raise
 
     async def _round_at(self, window: _Window, number: int, stop: _Stop) -> Round | None:
-        """The round at the stop if it is the next one; None, and what stands there is noted in the stop."""
+        """Return the round at the stop if it is next; otherwise note what is there."""
         page = await window.read(stop.offset, PAGE)
         header = parse_round(page, self._salt)
         stop.zeros, stop.whole_header = not any(page), header
         if header is None:
             return None
         if header.last_d <= self.last_d and stop.offset != PAGE:
-            stop.zeros = True  # what an earlier use of the file left counts for nothing
+            stop.zeros = True  # left from an earlier use of the file
             return None
         again = stop.offset == PAGE and number != self.start.journal and header.first_d <= self.last_d
         if not again and (header.previous_d, header.first_d) != (self.last_d, self.last_d + 1):
@@ -330,7 +327,7 @@ class JournalScan:
         return Round(Place(number, stop.offset), header, fresh)
 
     async def ending(self) -> Ending:
-        """To be asked after the last round: looks at everything behind it."""
+        """Return the end of the journal, after the last round. Reads everything behind it."""
         stop = self._stop
         newer: list[Place] = [] if stop.zeros else [Place(stop.journal, stop.offset)]
         cut = 0 if stop.zeros else (stop.whole_header.space if stop.whole_header else PAGE)
@@ -365,7 +362,7 @@ class JournalScan:
     async def _headers(
         self, window: _Window, number: int, offset: int
     ) -> AsyncIterator[tuple[Place, RoundHeader]]:
-        """Every sound round header with a D of the future from here to the end of the file."""
+        """Yield every sound round header with a later D, from `offset` on."""
         while offset < window.size:
             data = await window.file.read(offset, WINDOW)
             at = data.find(_ROUND_START)
@@ -379,7 +376,7 @@ class JournalScan:
 
 
 async def wipe(disk: Disk, places: Sequence[Place]) -> None:
-    """Zeros over the round headers at these places, synced: they are no rounds any more (I32)."""
+    """Overwrite the round headers at these places with zeros, and sync (I32)."""
     by_file: dict[int, list[int]] = {}
     for place in places:
         by_file.setdefault(place.journal, []).append(place.offset)
@@ -392,10 +389,10 @@ async def wipe(disk: Disk, places: Sequence[Place]) -> None:
 
 
 async def write_again(file: File, offset: int, size: int) -> None:
-    """The same bytes in the same place, so that the next sync covers them.
+    """Write the same bytes in the same place, so that the next sync covers them.
 
-    A sync that failed is told once, and the pages count as clean from then on; whoever comes later, after a
-    restart, would hear nothing of it.
+    The kernel reports a failed sync once and then treats the pages as clean. A process that starts later
+    would not hear of the failure.
     """
     for at in range(offset, offset + size, WINDOW):
         await write_all(file, at, await file.read(at, min(WINDOW, offset + size - at)))

@@ -1,13 +1,13 @@
-"""Taking a snapshot of a running store, and dropping what nobody needs after it.
+"""Take a snapshot of a running store, and drop files that it replaces.
 
 ```
  capture ─► its last event is durable (and stable) ─► ledgers synced ─► written, synced, named
-         ─► older snapshots go ─► journal files behind both kept ones go ─► ledgers that were trimmed go
+          ─► older snapshots deleted ─► journal files behind both kept ones dropped ─► trimmed ledgers deleted
 ```
 
-A snapshot says "up to here the ledgers are synced": so they are, before it is named (I37). What it makes
-superfluous goes only after its name is durable, and never what the older of the two kept ones needs, except
-ledgers that the events in between removed (I39).
+A snapshot claims that the ledgers are synced up to its event, so they are synced before it is named (I37).
+Files are dropped only after its name is durable. Files that the older kept snapshot needs are not dropped,
+except ledgers that the events in between removed (I39).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def summary(
     cut: bool = False,
     proven: bool = True,
 ) -> Meta:
-    """What the store has to know of a snapshot."""
+    """Return the metadata of a snapshot."""
     return Meta(
         d=captured.d,
         position=(captured.position.view, captured.position.index),
@@ -55,10 +55,10 @@ def summary(
 
 
 def garbage(files: Iterable[LedgerFile], kept: list[Meta], current: dict[int, int]) -> list[LedgerFile]:
-    """Of these ledger files, those that nobody needs: not the state, and not a kept snapshot.
+    """Return those of these ledger files that neither the state nor a kept snapshot needs.
 
-    A ledger that the newest snapshot does not know was removed before it, unless its number is newer. Another
-    generation of a ledger that it knows is needed as long as a kept snapshot speaks of it.
+    A ledger that the newest snapshot does not list was removed before it, unless its number is newer. Another
+    generation of a listed ledger is needed while a kept snapshot lists it.
     """
     newest = kept[-1]
     alive = newest.numbers()
@@ -75,8 +75,10 @@ def garbage(files: Iterable[LedgerFile], kept: list[Meta], current: dict[int, in
 
 
 async def abreast(syncs: Iterable[Awaitable[None]]) -> None:
-    """All of them at once: file systems join what they are asked together, and the loop turns once, not each
-    time. The first error, when all have ended."""
+    """Await all together, then raise the first error.
+
+    File systems merge syncs that run at the same time.
+    """
     for outcome in await asyncio.gather(*syncs, return_exceptions=True):
         if isinstance(outcome, BaseException):
             raise outcome
@@ -88,10 +90,10 @@ async def sync_ledgers(
     sync: Callable[[int, Callable[[], Awaitable[None]], File], Awaitable[None]],
     next_ledger: int,
 ) -> None:
-    """Everything that was written to ledgers below `next_ledger` before this call is durable after it.
+    """Make durable all that was written to ledgers below `next_ledger` before this call.
 
-    Newer ledgers are not waited for: their events are behind the snapshot, and under load there is always one
-    more. `sync(ledger, by, data)` syncs one by calling `by`, or makes it durable in another file.
+    Newer ledgers are left out: their events are after the snapshot, and under load there is always one more.
+    `sync(ledger, by, data)` syncs one ledger by calling `by`, or makes it durable in another file.
     """
     seen: set[int] = set()
 
@@ -113,7 +115,7 @@ async def sync_ledgers(
 
 
 async def publish(disk: Disk, meta: Meta, parts: list[bytes], incarnation: bytes) -> int:
-    """Write it and name it, durably. Its size in bytes."""
+    """Write and name a snapshot durably; return its size in bytes."""
     size = await snapshot_format.write(disk, meta, parts, incarnation)
     at("snapshot_written")
     await snapshot_format.name(disk, meta.d)
@@ -124,7 +126,7 @@ async def publish(disk: Disk, meta: Meta, parts: list[bytes], incarnation: bytes
 
 
 async def drop_snapshots(disk: Disk, kept: list[Meta]) -> None:
-    """All but the kept ones."""
+    """Delete all snapshots except the kept ones."""
     needed = {meta.d for meta in kept}
     dropped = False
     for d in await snapshot_format.names(disk):
@@ -137,21 +139,21 @@ async def drop_snapshots(disk: Disk, kept: list[Meta]) -> None:
 
 
 async def find_garbage(disk: Disk, kept: list[Meta], current: dict[int, int]) -> list[LedgerFile]:
-    """By looking at every name in the directory: nothing is overlooked, and it takes its time."""
+    """Find files that are not needed by reading every name: slow, and complete."""
     names = await disk.list(LEDGERS)
     parsed = (LedgerFile.parse(name) for name in names)
     return garbage(sorted({each[0] for each in parsed if each is not None}), kept, current)
 
 
 def gone_since(before: Meta, now: Meta, current: dict[int, int]) -> list[LedgerFile]:
-    """Ledgers that the snapshot before knew and this one does not: the usual case, without looking."""
+    """Return the ledgers that only the earlier snapshot lists: the usual case, without reading names."""
     return [LedgerFile(ledger, current.get(ledger, 0)) for ledger in sorted(before.numbers() - now.numbers())]
 
 
 async def drop_ledgers(
     disk: Disk, going: Iterable[LedgerFile], alive: set[int], writer: RoundWriter, reader: LedgerReader
 ) -> None:
-    """Remove files that nobody needs. `alive`: ledgers that live on, in other files."""
+    """Delete these files. `alive` are ledgers that continue in other files."""
     for file in going:
         if file.ledger not in alive:
             writer.forget(file.ledger)

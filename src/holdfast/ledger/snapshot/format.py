@@ -1,11 +1,11 @@
-"""Snapshots: the state after one event, in a file that is either whole or not believed.
+"""Format of snapshots: the state after one event, in one verified file.
 
 ```
- | file header (64) | part 0: what the store must know (`Meta`) | part 1 … n: the machine's | end: n + 1 |
+ | file header (64) | part 0: the store's `Meta` | part 1 … n: the machine's state | end: n + 1 |
 ```
 
-Each part is a block of kind 6 whose tag is its number; the end is a block of kind 7 whose tag is how many
-there are. A snapshot is written under another name, synced, and then named: a name without `.new` was whole
+Each part is a block of kind 6, with its number as tag. The end is a block of kind 7, with the number of parts
+as tag. A snapshot is written under another name, synced, and then named: a name without `.new` was whole
 once. The newest two are kept, with the journal behind the older one, so that a damaged snapshot costs time
 and not data (I33).
 """
@@ -48,27 +48,27 @@ _ROW = struct.Struct("<4Q")
 
 
 class Meta(msgspec.Struct, frozen=True, kw_only=True):
-    """What the store has to know of a snapshot."""
+    """The metadata of a snapshot, for the store."""
 
     d: int
-    """The last event in it."""
+    """The D of its last event."""
     position: tuple[int, int]
-    """Of that event's frame in the group's order."""
+    """Position of that event's frame, in the group's order."""
     clean: bool
-    """Nothing was under way: the broker was closed."""
+    """Whether the broker was closed with it."""
     cut: bool = False
-    """Events after it were cut: nothing older may be used any more."""
+    """Whether events after it were cut: older snapshots must not be used."""
     proven: bool = True
-    """The journal was synced up to `d` when this was named; not so with `sync = os`."""
+    """Whether the journal was synced up to `d` when this was named; not so with `sync = os`."""
     time_ns: int
     """Log time."""
     next_ledger: int
     journal: int
-    """Where the journal behind it begins: the file, the offset, and the last D before that."""
+    """Where the journal behind it starts: the file, the offset, and the last D before that."""
     journal_offset: int
     journal_d: int
     ledgers: bytes
-    """Every ledger: its number, generation, data size, entries, as four u64; sorted."""
+    """Number, generation, data size and entries of every ledger, as four u64; sorted."""
 
     @property
     def start(self) -> Place:
@@ -79,15 +79,15 @@ class Meta(msgspec.Struct, frozen=True, kw_only=True):
         return Position(*self.position)
 
     def rows(self) -> Iterator[tuple[int, int, int, int]]:
-        """(ledger, generation, data size, entries) of every ledger."""
+        """Return (ledger, generation, data size, entries) of every ledger."""
         return _ROW.iter_unpack(self.ledgers)
 
     def numbers(self) -> set[int]:
-        """Of every ledger."""
+        """Return the numbers of all ledgers."""
         return {row[0] for row in self.rows()}
 
     def extents(self) -> dict[LedgerFile, Extent]:
-        """How far each ledger file reached, and was synced."""
+        """Return size and entries of each ledger file, up to which it was synced."""
         return {
             LedgerFile(ledger, generation): Extent(size, entries)
             for ledger, generation, size, entries in self.rows()
@@ -105,20 +105,20 @@ NOTHING = Meta(
     journal_d=0,
     ledgers=b"",
 )
-"""The state of a directory in which nothing has happened: what a first snapshot would say."""
+"""The metadata of an empty directory, as a first snapshot would have it."""
 
 
 @dataclass
 class Snapshot:
-    """A snapshot that was found whole."""
+    """A snapshot that is whole."""
 
     meta: Meta
     parts: list[bytes] = field(repr=False)
-    """The machine's."""
+    """The machine's state."""
 
 
 def pack_ledgers(ledgers: Mapping[int, tuple[int, int]], generations: Mapping[int, int]) -> bytes:
-    """`Meta.ledgers` from each ledger's (data size, entries)."""
+    """Encode `Meta.ledgers` from each ledger's data size and entries."""
     pack_row = _ROW.pack
     return b"".join(
         pack_row(ledger, generations.get(ledger, 0), size, entries)
@@ -127,7 +127,7 @@ def pack_ledgers(ledgers: Mapping[int, tuple[int, int]], generations: Mapping[in
 
 
 def pack(meta: Meta, parts: Sequence[bytes], incarnation: bytes) -> list[bytes]:
-    """The file, in pieces of about a mebibyte."""
+    """Encode a snapshot as pieces of about 1 MiB."""
     chunks: list[bytes] = []
     waiting = [file_header(FileKind.SNAPSHOT, meta.d, incarnation)]
     size = 0
@@ -144,10 +144,10 @@ def pack(meta: Meta, parts: Sequence[bytes], incarnation: bytes) -> list[bytes]:
 
 
 def unpack(path: str, data: bytes, d: int, incarnation: bytes) -> Snapshot:
-    """Verify all of it.
+    """Decode a snapshot, and verify all of it.
 
     Raises:
-        Corrupt: it is not whole; the text has the offset.
+        Corrupt: it is not whole; the text names the offset.
         LayoutMismatch: it is of another format version.
     """
     require_header(path, data[:FILE_HEADER], FileKind.SNAPSHOT, d, incarnation)
@@ -156,10 +156,10 @@ def unpack(path: str, data: bytes, d: int, incarnation: bytes) -> Snapshot:
     while True:
         block = open_block(data, at)
         if isinstance(block, str):
-            raise Corrupt(f"{path} at offset {at}: a damaged part ({block}); run `holdfast doctor`")
+            raise Corrupt(f"{path} at offset {at}: this part is damaged ({block}); run `holdfast doctor`")
         kind, tag, _, size = block
         if tag != len(parts) or kind not in (BlockKind.PART, BlockKind.END):
-            raise Corrupt(f"{path} at offset {at}: a part where another should be; run `holdfast doctor`")
+            raise Corrupt(f"{path} at offset {at}: another part is expected here; run `holdfast doctor`")
         if kind == BlockKind.END:
             break
         parts.append(data[at + BLOCK_HEADER : at + BLOCK_HEADER + size])
@@ -167,23 +167,23 @@ def unpack(path: str, data: bytes, d: int, incarnation: bytes) -> Snapshot:
     try:
         meta = msgspec.msgpack.decode(parts[0], type=Meta)
     except (IndexError, msgspec.DecodeError) as error:
-        what = f"{path} at offset {FILE_HEADER}: no summary ({error}); run `holdfast doctor`"
+        what = f"{path} at offset {FILE_HEADER}: metadata does not decode ({error}); run `holdfast doctor`"
         raise Corrupt(what) from None
     if len(meta.ledgers) % _ROW.size:
-        raise Corrupt(f"{path} at offset {FILE_HEADER}: half a ledger; run `holdfast doctor`")
+        raise Corrupt(f"{path} at offset {FILE_HEADER}: the last ledger is incomplete; run `holdfast doctor`")
     if meta.d != d:
-        raise Corrupt(f"{path} at offset {FILE_HEADER}: it says D {meta.d}; run `holdfast doctor`")
+        raise Corrupt(f"{path} at offset {FILE_HEADER}: D is {meta.d}, not {d}; run `holdfast doctor`")
     return Snapshot(meta, parts[1:])
 
 
 async def names(disk: Disk) -> list[int]:
-    """The D of every snapshot that was named, rising."""
+    """Return the D of every named snapshot, rising."""
     found = (number_of(name) for name in await disk.list(SNAPSHOTS))
     return sorted(number for number in found if number is not None)
 
 
 async def load(disk: Disk, d: int, incarnation: bytes) -> Snapshot:
-    """Read one.
+    """Read one snapshot.
 
     Raises:
         Corrupt, LayoutMismatch: as `unpack`.
@@ -197,12 +197,12 @@ async def load(disk: Disk, d: int, incarnation: bytes) -> Snapshot:
 
 
 async def load_summary(disk: Disk, d: int, incarnation: bytes) -> Meta | None:
-    """Only what the store has to know of it; None: not even that is sound."""
+    """Read only the metadata of a snapshot; `None` if it is damaged."""
     path = snapshot_path(d)
     async with opened(disk, path) as file:
         data = await file.read(0, CHUNK)
         block = open_block(data, FILE_HEADER)
-        if block == "size":  # longer than what was read, or damaged: then it is read in vain
+        if block == "size":  # longer than the first read, or damaged
             block = open_block(data := await file.read(0, await file.size()), FILE_HEADER)
     if isinstance(block, str) or block[0] != BlockKind.PART:
         return None
@@ -217,10 +217,10 @@ async def load_summary(disk: Disk, d: int, incarnation: bytes) -> Meta | None:
 async def load_newest(
     disk: Disk, incarnation: bytes, found: Iterable[int]
 ) -> tuple[Snapshot | None, list[str]]:
-    """The newest of these that is whole, and what was wrong with those after it. None: none is whole.
+    """Return the newest whole snapshot, and the errors of later ones.
 
     Raises:
-        LayoutMismatch: one is of another format version: what is newer than this program is not skipped.
+        LayoutMismatch: one has another format version. A newer format is not skipped.
     """
     complaints: list[str] = []
     for d in sorted(found, reverse=True):
@@ -234,12 +234,12 @@ async def load_newest(
 
 
 async def write(disk: Disk, meta: Meta, parts: Sequence[bytes], incarnation: bytes) -> int:
-    """Write it under its preliminary name and sync it; its size. `name` makes it count."""
+    """Write a snapshot under its preliminary name and sync it; return its size."""
     path = snapshot_path(meta.d) + NEW
     chunks = await asyncio.to_thread(pack, meta, parts, incarnation)
     return await write_file(disk, path, *chunks)
 
 
 async def name(disk: Disk, d: int) -> None:
-    """From here on it is the newest; durable after the directory's sync."""
+    """Give a snapshot its name; durable after the directory's sync."""
     await disk.rename(snapshot_path(d) + NEW, snapshot_path(d))
