@@ -72,11 +72,11 @@ class AckState:
                 self._holes_end = max(self._holes_end, b)
                 if self._bits:
                     self._close(a, b)
-        self._advance(low)
+        self.advance(low)
 
     def ack_cumulative(self, to: int, end: int) -> None:
         """Acknowledge everything below `to`."""
-        self._advance(min(to, end))
+        self.advance(min(to, end))
 
     def ack_batch(self, ordinal: int, still_open: int, end: int) -> None:
         """Acknowledge messages of a batch. Messages in the mask stay open, if they were open."""
@@ -99,9 +99,6 @@ class AckState:
 
     def advance(self, to: int) -> None:
         """Acknowledge everything below `to`, and keep the holes above. Never moves back."""
-        self._advance(to)
-
-    def _advance(self, to: int) -> None:
         if to < self.acked_to:
             return
         if to in self._holes:

@@ -50,7 +50,7 @@ def reset_keeps_the_acked_holes(patch: Patch) -> None:
         self._holes.remove_range(0, to)
         self._bits.clear()
         self._partial.clear()
-        self._advance(to)
+        self.advance(to)
 
     patch.setattr(AckState, "reset", reset)
 
