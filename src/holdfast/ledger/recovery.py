@@ -125,11 +125,23 @@ async def prepare(disk: Disk, randomness: Randomness, journal_bytes: int) -> tup
     names = set(await disk.list(""))
     if FORMAT not in names:
         return await _format(disk, randomness, journal_bytes, names), True
+    return await read_format(disk), False
+
+
+async def read_format(disk: Disk) -> bytes:
+    """Read the directory's incarnation from its format file. Raises Corrupt, LayoutMismatch."""
     head = await read_file(disk, FORMAT, 0, FILE_HEADER)
     found = read_file_header(head)
     incarnation = found[3] if found else bytes(16)
     require_header(FORMAT, head, FileKind.DIRECTORY, 0, incarnation)
-    return incarnation, False
+    return incarnation
+
+
+async def write_format(disk: Disk, incarnation: bytes) -> None:
+    """Write the format file, durably: from now on the directory is a store."""
+    await write_file(disk, FORMAT + NEW, file_header(FileKind.DIRECTORY, 0, incarnation))
+    await disk.rename(FORMAT + NEW, FORMAT)
+    await disk.sync_directory("")
 
 
 async def _format(disk: Disk, randomness: Randomness, journal_bytes: int, names: set[str]) -> bytes:
@@ -149,9 +161,7 @@ async def _format(disk: Disk, randomness: Randomness, journal_bytes: int, names:
     files = JournalFiles(disk, incarnation, journal_bytes)
     await files.look()
     await (await files.create(1)).close()
-    await write_file(disk, FORMAT + NEW, file_header(FileKind.DIRECTORY, 0, incarnation))
-    await disk.rename(FORMAT + NEW, FORMAT)
-    await disk.sync_directory("")
+    await write_format(disk, incarnation)
     return incarnation
 
 

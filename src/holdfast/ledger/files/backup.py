@@ -96,7 +96,7 @@ def backup(path: str | Path, target: str | Path) -> Copied:
     """Copy a directory that no process has open.
 
     Raises:
-        Locked: a process has it open. Ask that process for a backup instead.
+        Locked: a process has it open. Stop that process first.
         Corrupt: the directory is damaged: see `doctor`.
         Exists: the target is not empty.
         NotFound: the path is not a broker's directory.
@@ -128,10 +128,7 @@ async def backup_disk(source: Disk, target: Disk) -> Copied:
     """Like `backup`, on any disks."""
     lock = await source.lock(LOCK)
     try:
-        head = await read_file(source, FORMAT, 0, FILE_HEADER)
-        found = read_file_header(head)
-        incarnation = found[3] if found else bytes(16)
-        require_header(FORMAT, head, FileKind.DIRECTORY, 0, incarnation)
+        incarnation = await recovery.read_format(source)
         base = await recovery.find_base(source, incarnation)
         if base.fell_back:
             raise Corrupt(f"{base.notes[0]}. Start the broker once, which repairs this; then back up")
@@ -252,9 +249,7 @@ async def restore_disk(source: Disk, target: Disk, journal_bytes: int | None = N
         await (await files.create(1)).close()
     for directory in DIRECTORIES:
         await target.sync_directory(directory)
-    await write_file(target, FORMAT + NEW, file_header(FileKind.DIRECTORY, 0, contents.incarnation))
-    await target.rename(FORMAT + NEW, FORMAT)
-    await target.sync_directory("")
+    await recovery.write_format(target, contents.incarnation)
     examination = await examine_disk(target)
     if not examination.sound:
         raise Corrupt(f"the backup was damaged before it was taken: {examination.faults[0]}")
