@@ -29,7 +29,7 @@ from holdfast.ledger.files.table import (
     table_path,
     view_path,
 )
-from holdfast.ledger.layout import FILE_HEADER, TOPICS
+from holdfast.ledger.layout import FILE_HEADER, LEDGERS, TOPICS, LedgerFile
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -404,8 +404,7 @@ class FileTopic:
         return found
 
     def _stem(self, entry: TableEntry) -> str:
-        generation = f".{entry.generation}" if entry.generation else ""
-        return f"{self._directory}/ledgers/{entry.file:016x}{generation}"
+        return f"{self._directory}/{LEDGERS}/{LedgerFile(entry.file, entry.generation).stem}"
 
     def _size(self, entry: TableEntry) -> int:
         try:
