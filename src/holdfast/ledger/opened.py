@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 
 from holdfast.ledger.journal.files import JournalFiles
 from holdfast.ledger.layout import LedgerFile
-from holdfast.ledger.recovery import StateMachine
 from holdfast.ledger.snapshot.format import Meta
 from holdfast.ledger.space import Space
 from holdfast.ledger.writer import Sync
@@ -103,6 +102,3 @@ class Opened:
             with contextlib.suppress(FileNotFoundError):  # it has been trimmed
                 async with opened(self.disk, path) as data:
                     await data.sync()
-
-
-__all__ = ["Opened", "StateMachine", "StoreOptions", "StoreStats"]

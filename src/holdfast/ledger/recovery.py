@@ -512,4 +512,4 @@ class Recovery:
                 await self.disk.unlink(f"{SNAPSHOTS}/{name}")
         for number in self.base.files:
             if number < self.base.kept[0].journal:
-                await remove(self.disk, f"{JOURNAL}/{number:016x}")
+                await remove(self.disk, journal_path(number))

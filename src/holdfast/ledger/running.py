@@ -15,7 +15,8 @@ from holdfast.ledger.files.entries import LedgerReader
 from holdfast.ledger.journal.rotation import Journaling
 from holdfast.ledger.journal.scan import wipe
 from holdfast.ledger.layout import LedgerFile, Place
-from holdfast.ledger.opened import Opened, StateMachine, StoreStats
+from holdfast.ledger.opened import Opened, StoreStats
+from holdfast.ledger.recovery import StateMachine
 from holdfast.ledger.snapshot import capture as snapshot_capture
 from holdfast.ledger.snapshot.format import Meta
 from holdfast.ledger.space import Demand, is_full

@@ -31,8 +31,8 @@ from holdfast.ledger.journal import files as journal_files
 from holdfast.ledger.journal.files import JournalFiles
 from holdfast.ledger.journal.rotation import Journaling
 from holdfast.ledger.layout import JOURNAL, LEDGERS, LOCK, PAGE, Place, journal_path
-from holdfast.ledger.opened import Opened, StateMachine, StoreOptions, StoreStats
-from holdfast.ledger.recovery import Recovered, Recovery
+from holdfast.ledger.opened import Opened, StoreOptions, StoreStats
+from holdfast.ledger.recovery import Recovered, Recovery, StateMachine
 from holdfast.ledger.running import Running
 from holdfast.ledger.snapshot import capture as snapshot_capture
 from holdfast.ledger.snapshot.format import Meta
