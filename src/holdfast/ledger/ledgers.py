@@ -98,10 +98,6 @@ class LedgerTable:
         return None if not self._infos or self._infos[-1].sealed else self._infos[-1].id
 
     @property
-    def sealed_count(self) -> int:
-        return len(self._infos) - (self.open_ledger is not None)
-
-    @property
     def size(self) -> int:
         """Bytes of all ledgers."""
         return sum(info.size for info in self._infos)

@@ -362,7 +362,12 @@ def test_places_and_ids() -> None:
         found = made.id_of(ordinal)
         assert made.ordinal(found.ledger, found.entry) == ordinal
     assert made.id_of(5) == MessageId(7, 0)
-    assert (made.at(5).file, made.size, made.open_ledger, made.sealed_count) == (1, 1000, 9, 2)
+    assert (made.at(5).file, made.size, made.open_ledger, sum(each.sealed for each in made)) == (
+        1,
+        1000,
+        9,
+        2,
+    )
     for ordinal in (-1, 10):
         with pytest.raises(NotFound):
             made.at(ordinal)
