@@ -14,9 +14,9 @@ from holdfast.broker.dispatch.dispatcher import Dispatcher
 from holdfast.broker.dispatch.read_loops import Reading
 from holdfast.broker.dispatch.redelivery import Redelivery
 from holdfast.broker.dispatch.reset import Resetting
+from holdfast.broker.dispatch.revision import RevisionController, Window
 from holdfast.broker.events import Reset
 from holdfast.errors import Corrupt
-from holdfast.ledger.revision import RevisionController, Window
 from tests.kit.broker.dispatch_storm import storm
 
 SEEDS = range(1, 65)

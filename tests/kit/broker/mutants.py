@@ -16,6 +16,7 @@ from holdfast.broker.dispatch.dispatcher import Dispatcher
 from holdfast.broker.dispatch.read_loops import Reading
 from holdfast.broker.dispatch.redelivery import Redelivery
 from holdfast.broker.dispatch.reset import Resetting
+from holdfast.broker.dispatch.revision import Revision, RevisionController
 from holdfast.broker.engine import Engine
 from holdfast.broker.events import Ack, Context, Event, Reset, TopicCreate, ViewChange
 from holdfast.broker.machine import Applied
@@ -23,7 +24,6 @@ from holdfast.broker.state import BrokerState, TopicState
 from holdfast.broker.topic import Topic
 from holdfast.group import Position
 from holdfast.ledger.acks import AckState
-from holdfast.ledger.revision import Revision, RevisionController
 
 Patch = pytest.MonkeyPatch
 MUTANTS: dict[str, Callable[[Patch], None]] = {}

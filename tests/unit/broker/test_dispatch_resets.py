@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 import pytest
 
+from holdfast.broker.dispatch.revision import Revision, RevisionController, Window
 from holdfast.broker.events import Ack, Fence, Reset
 from holdfast.errors import Closed, CursorModifying, Misuse, Outdated, Timeout
-from holdfast.ledger.revision import Revision, RevisionController, Window
 from tests.kit.broker.dispatch_world import World, outcome, run
 
 ALL = list(range(10))

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.ledger.revision import RevisionController
+from holdfast.broker.dispatch.revision import RevisionController
 from tests.kit.broker.dispatch_world import World, run
 
 Scenario = Callable[[World], Coroutine[Any, Any, list[int]]]

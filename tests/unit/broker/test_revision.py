@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from holdfast.broker.dispatch.revision import Revision, RevisionController, Window
 from holdfast.errors import CursorModifying
-from holdfast.ledger.revision import Revision, RevisionController, Window
 from tests.kit.sim.loop import SimLoop
 from tests.kit.sim.randomness import SeededRandomness
 from tests.kit.sim.world import SimClock

@@ -16,11 +16,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from holdfast._core import Batch, Dispatch, TopicMessage, group_acks
+from holdfast.broker.dispatch.revision import RevisionController
 from holdfast.broker.dispatch.types import Cursor, Submit
 from holdfast.broker.events import Ack
 from holdfast.errors import HoldfastError, Misuse, Outdated
 from holdfast.ledger.acks import pack_bits
-from holdfast.ledger.revision import RevisionController
 
 Ranges = Sequence[tuple[int, int]]
 Receipt = asyncio.Future[None]

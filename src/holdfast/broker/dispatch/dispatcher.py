@@ -19,6 +19,7 @@ from holdfast.broker.dispatch.looking import Looking
 from holdfast.broker.dispatch.read_loops import Reading, Runs, Throttle
 from holdfast.broker.dispatch.redelivery import Redelivery
 from holdfast.broker.dispatch.reset import Resetting
+from holdfast.broker.dispatch.revision import Revision, RevisionController
 from holdfast.broker.dispatch.types import (
     ConsumerStats,
     Cursor,
@@ -34,7 +35,6 @@ from holdfast.broker.dispatch.types import (
 )
 from holdfast.broker.telemetry.traffic import Handed
 from holdfast.errors import Busy, Closed, Corrupt, Misuse
-from holdfast.ledger.revision import Revision, RevisionController
 from holdfast.system import Clock, Randomness
 
 __all__ = [

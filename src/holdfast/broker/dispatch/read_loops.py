@@ -20,9 +20,9 @@ from typing import Any, Literal
 
 from holdfast._core import Dispatch, Entries
 from holdfast.broker.dispatch.acking import Acking
+from holdfast.broker.dispatch.revision import Revision, RevisionController
 from holdfast.broker.dispatch.types import Cursor, DispatchOptions, TopicReader
 from holdfast.errors import Corrupt, CursorModifying, HoldfastError, NotFound
-from holdfast.ledger.revision import Revision, RevisionController
 from holdfast.system import Clock
 
 LOG = logging.getLogger("holdfast.broker")

@@ -24,10 +24,10 @@ from typing import Any
 from holdfast._core import Dispatch
 from holdfast.broker.dispatch.acking import Acking
 from holdfast.broker.dispatch.read_loops import Reading
+from holdfast.broker.dispatch.revision import Revision, RevisionController, Window
 from holdfast.broker.dispatch.types import Cursor, DispatchOptions, Submit
 from holdfast.broker.events import Advance, Fence, Reset
 from holdfast.errors import Closed, CursorModifying, HoldfastError, Timeout
-from holdfast.ledger.revision import Revision, RevisionController, Window
 from holdfast.system import Clock, Randomness
 
 

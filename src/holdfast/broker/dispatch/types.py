@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias
 
 from holdfast._core import Batch, Entries
+from holdfast.broker.dispatch.revision import Revision
 from holdfast.broker.events import Event
 from holdfast.broker.options import SECONDS_MOST
 from holdfast.errors import Misuse
 from holdfast.ledger.acks import AckState
-from holdfast.ledger.revision import Revision
 
 SubscriptionType = Literal["exclusive", "failover", "shared"]
 
