@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from holdfast.ledger.directory import OpenDirectory
 from holdfast.ledger.files.rebuild import Rewriter
-from holdfast.ledger.opened import Opened
 from holdfast.ledger.writer import Unsynced
 from holdfast.system.disk import SystemDisk, SystemFile
 
@@ -80,7 +80,7 @@ def ledger_sync_fails(error: int = errno.EIO, rewritten_too: bool = False) -> It
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Unsynced, "sync", failing(Unsynced.sync, 0))
-        patch.setattr(Opened, "sync_ledger", failing(Opened.sync_ledger, 0))
+        patch.setattr(OpenDirectory, "sync_ledger", failing(OpenDirectory.sync_ledger, 0))
         if rewritten_too:
             patch.setattr(Rewriter, "sync", failing(Rewriter.sync, 1))
         yield struck

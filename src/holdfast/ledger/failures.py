@@ -23,11 +23,11 @@ from collections.abc import Awaitable, Callable, Iterable
 
 from holdfast._core import at
 from holdfast.errors import Closed, NoSpace
+from holdfast.ledger.directory import OpenDirectory
 from holdfast.ledger.files.entries import LedgerReader
 from holdfast.ledger.files.rebuild import Rewriter
 from holdfast.ledger.journal.rotation import Journaling
 from holdfast.ledger.layout import LEDGERS, LedgerFile, journal_path
-from holdfast.ledger.opened import Opened
 from holdfast.ledger.space import FULL, SCARCE, is_full, no_space
 from holdfast.ledger.writer import Progress, RoundWriter
 from holdfast.system import File
@@ -45,7 +45,7 @@ class Mender:
 
     def __init__(
         self,
-        opened: Opened,
+        opened: OpenDirectory,
         writer: RoundWriter,
         journaling: Journaling,
         reader: LedgerReader,

@@ -10,12 +10,12 @@ from functools import partial
 from holdfast._core import at
 from holdfast.errors import Closed, HoldfastError, NoSpace
 from holdfast.group import Position
+from holdfast.ledger.directory import OpenDirectory, StoreStats
 from holdfast.ledger.failures import Mender
 from holdfast.ledger.files.entries import LedgerReader
 from holdfast.ledger.journal.rotation import Journaling
 from holdfast.ledger.journal.scan import wipe
 from holdfast.ledger.layout import LedgerFile, Place
-from holdfast.ledger.opened import Opened, StoreStats
 from holdfast.ledger.recovery import StateMachine
 from holdfast.ledger.snapshot import capture as snapshot_capture
 from holdfast.ledger.snapshot.format import Meta
@@ -39,7 +39,7 @@ class Running:
 
     def __init__(
         self,
-        opened: Opened,
+        opened: OpenDirectory,
         machine: StateMachine,
         writer: RoundWriter,
         journaling: Journaling,

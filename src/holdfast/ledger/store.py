@@ -26,12 +26,12 @@ from holdfast.errors import Closed, HoldfastError, Misuse, NotFound
 from holdfast.group import Position
 from holdfast.ledger import recovery
 from holdfast.ledger.closing import Closing
+from holdfast.ledger.directory import OpenDirectory, StoreOptions, StoreStats
 from holdfast.ledger.files.entries import LedgerReader, NativeReader
 from holdfast.ledger.journal import files as journal_files
 from holdfast.ledger.journal.files import JournalFiles
 from holdfast.ledger.journal.rotation import Journaling
 from holdfast.ledger.layout import JOURNAL, LEDGERS, LOCK, PAGE, Place, journal_path
-from holdfast.ledger.opened import Opened, StoreOptions, StoreStats
 from holdfast.ledger.recovery import Recovered, Recovery, StateMachine
 from holdfast.ledger.running import Running
 from holdfast.ledger.snapshot import capture as snapshot_capture
@@ -86,7 +86,7 @@ class Store:
         True 0
     """
 
-    def __init__(self, opened: Opened, base: recovery.Base, files: Files, fresh: bool) -> None:
+    def __init__(self, opened: OpenDirectory, base: recovery.Base, files: Files, fresh: bool) -> None:
         self._opened = opened
         self._base = base
         self._files = files
@@ -147,7 +147,7 @@ class Store:
             if fresh and isinstance(files, NativeFiles):  # make the directory's own name durable, too
                 await SystemDisk(Path(files.path).resolve().parent).sync_directory("")
             base = await recovery.find_base(disk, incarnation)
-            opened = Opened(
+            opened = OpenDirectory(
                 disk=disk,
                 lock=lock,
                 clock=clock,

@@ -22,6 +22,7 @@ import msgspec
 from holdfast._core import at, crc32c, open_block, seal_block
 from holdfast.errors import Corrupt, Exists, NotFound
 from holdfast.ledger import recovery
+from holdfast.ledger.directory import StoreOptions
 from holdfast.ledger.files.doctor import examine_disk
 from holdfast.ledger.journal.files import JournalFiles
 from holdfast.ledger.journal.scan import End, JournalScan
@@ -41,7 +42,6 @@ from holdfast.ledger.layout import (
     require_header,
     snapshot_path,
 )
-from holdfast.ledger.opened import StoreOptions
 from holdfast.ledger.snapshot import format as snapshot_format
 from holdfast.ledger.snapshot.format import Meta
 from holdfast.system import Disk, File, SystemDisk

@@ -61,7 +61,7 @@ class StoreStats:
 
 
 @dataclass
-class Opened:
+class OpenDirectory:
     """State of an open directory, shared by all parts of its store."""
 
     disk: Disk
