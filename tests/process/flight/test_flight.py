@@ -206,7 +206,7 @@ def test_nothing_is_answered_before_authentication(server: Served) -> None:
     assert told == {"topics", "plan", "time", "weights", "chunks"}
     for call in calls(client, known)[3:]:
         with pytest.raises(
-            Exception, match=r"no action|not what|Unimplemented|NotImplemented|Not implemented"
+            Exception, match=r"no action|malformed|Unimplemented|NotImplemented|Not implemented"
         ) as refused:
             call()
         assert not isinstance(refused.value, flight.FlightUnauthenticatedError)
@@ -283,7 +283,7 @@ def test_wrong_addresses_say_so() -> None:
     for wrong in ("ftp://127.0.0.1:6650", "127.0.0.1:8080", "http://"):
         with pytest.raises(BadConfiguration, match=r"such as http://127\.0\.0\.1:8080"):
             open_place(None, wrong)
-    with pytest.raises(Misuse, match=r"path, .*or service\.url"):
+    with pytest.raises(Misuse, match=r"path .*or service\.url"):
         open_place(None, None)
 
 
@@ -357,7 +357,7 @@ def test_beyond_visible_is_not_read(server: Served) -> None:
     far = by_url(server, "orders", ROOT)
     _, visible = far.plan()
     for start, stop in ((0, visible + 1), (visible, visible + 1)):
-        with pytest.raises(Misuse, match="no range below"):
+        with pytest.raises(Misuse, match="not a range below"):
             table(far, start, stop)
 
 

@@ -148,7 +148,9 @@ def test_who_is_away_is_asked_for_so_long(clock: Clock) -> None:
 
 def test_who_has_no_place_is_asked_longer_and_not_for_ever(clock: Clock) -> None:
     began = clock.now
-    with pytest.raises(Timeout, match=r"no place for this read for 600 s: full; set flight\.reads higher"):
+    with pytest.raises(
+        Timeout, match=r"no free place for this read for 600 s: full; set flight\.reads higher"
+    ):
         read(Scripted({5: [_Busy("full")] * 10_000}, clock), clock)
     assert 590.0 < clock.now - began <= 600.0
     began = clock.now
@@ -358,14 +360,14 @@ def test_certificates_on_both_sides(server: Served, world: World, data: Path) ->
     both = world.directory / "both.pem"
     both.write_text("".join(Path(each).read_text() for each in shown))
     assert RemotePlace(url, ROOT, ca, str(both)).open(f"{PREFIX}/orders").plan() == far.plan()
-    with pytest.raises((BadConfiguration, Timeout), match="tlsCertificateFilePath the one to show"):
+    with pytest.raises((BadConfiguration, Timeout), match="tlsCertificateFilePath to this client's"):
         RemotePlace(url, ROOT, ca, timeout_s=0.5).topics()
     from tests.kit.certificates import Authority
 
     other = Authority(world.directory / "other")
     with pytest.raises(BadConfiguration, match=r"certificate verify failed.*tlsTrustCertsFilePath"):
         RemotePlace(url, ROOT, str(other.ca), *shown).topics()
-    with pytest.raises((BadConfiguration, Timeout), match="tlsCertificateFilePath the one to show"):
+    with pytest.raises((BadConfiguration, Timeout), match="tlsCertificateFilePath to this client's"):
         RemotePlace(url, ROOT, ca, *map(str, other.certify("reader")), timeout_s=0.5).topics()
     with pytest.raises(BadConfiguration, match=r"tlsCertificateFilePath .*there-is-none"):
         RemotePlace(url, ROOT, ca, "there-is-none").topics()

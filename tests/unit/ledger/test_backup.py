@@ -1,4 +1,4 @@
-"""Backup and restore: of a directory at rest and of one at work; whole, or refused."""
+"""Backup and restore, of closed and of running stores: complete, or refused."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def work(life: Life) -> None:
 
 
 def restored(world: SystemWorld, path: Path) -> SystemWorld:
-    """The same oracle, another directory."""
+    """Return a world with the same oracle in another directory."""
     other = SystemWorld(path, native=True)
     other.oracle = world.oracle
     return other
@@ -56,7 +56,7 @@ def test_a_directory_in_which_nothing_happened(world: SystemWorld, tmp_path: Pat
 
 
 def test_a_store_at_work(world: SystemWorld, tmp_path: Path) -> None:
-    """It goes on meanwhile, also trimming; what was confirmed before the call is in the copy."""
+    """The store works and trims during the copy, which has all that was confirmed before."""
     target = tmp_path / "backup"
     target.mkdir()
 

@@ -1,4 +1,4 @@
-"""The doctor of a data directory: what is damaged, where, and what to do; a sound one is called so."""
+"""The doctor names damage, its place and what to do; a sound directory passes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_sound_directory(world: SystemWorld) -> None:
 
 
 def test_a_directory_after_a_kill(world: SystemWorld) -> None:
-    """Sound too: the journal has what the ledgers may lack."""
+    """A killed directory is sound, too: the journal has what the ledgers may lack."""
     world.live(work, close=False)
     before = {path: path.read_bytes() for path in world.path.rglob("*") if path.is_file()}
     found = examine(world.path)
@@ -61,13 +61,22 @@ def test_a_torn_tail_is_a_note(world: SystemWorld) -> None:
 
 @pytest.mark.parametrize("moved", [1, 2], ids=["torn", "damaged"])
 def test_a_torn_first_round_is_named_with_its_own_file(world: SystemWorld, moved: int) -> None:
-    """Its place was told as the end of the file before, by the doctor and by the broker that refuses it."""
-    world.live(work, close=False)
+    """Damage in a file's first round is reported at that file.
+
+    It was reported as the end of the file before, by the doctor and by the broker that refuses it.
+    """
+
+    async def use(life: Life) -> None:
+        await work(life)
+        while len(checks.rounds_of(checks.last_file(world.path))) < moved:  # a file may just have begun
+            await life.until(life.mixture(0))
+
+    world.live(use, close=False)
     checks.a_torn_first_round_is_named_with_its_own_file(world.path, moved)
 
 
 def test_damage_of_each_kind_is_named(world: SystemWorld) -> None:
-    """I31: with file and offset."""
+    """I31: damage is reported with file and offset."""
     world.live(work)
     ledger = world.path / LEDGERS / "0000000000000001.data"
     flip(ledger, 200)

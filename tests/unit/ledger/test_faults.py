@@ -1,6 +1,6 @@
-"""Fault sweeps: the nth call fails, n rising until a clean pass; then what was told durable is there.
+"""Fault sweeps: the nth call fails, n rising until a clean pass; durable events stay.
 
-After each fault the machine goes down: what a failed sync was to cover is gone on a simulated disk.
+After each fault the machine goes down: a simulated disk then loses what a failed sync should have covered.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ TAKES_ROOM = ("write", "open", "rename", "preallocate")
     ],
 )
 def test_the_nth_call_fails(operation: str, error: int) -> None:
-    """I33–I36 on a disk that forgets what a failed sync was to cover."""
+    """I33–I36 on a disk that loses all that a failed sync should have covered."""
     the_nth_call_fails(operation, error)
 
 
@@ -55,7 +55,7 @@ def test_the_nth_write_is_short() -> None:
 
 @pytest.mark.parametrize("seed", seeds("failed sync", test=4, nightly=40))
 def test_a_power_cut_after_a_failed_sync_of_the_journal(seed: int) -> None:
-    """I34: the round is in the next file; what a later sync of the old one says counts for nothing."""
+    """I34: the round is in the next file; a later sync does not count."""
     a_power_cut_after_a_failed_sync_of_the_journal(seed)
 
 
@@ -79,7 +79,7 @@ def test_a_power_cut_after_a_failed_sync_of_the_journal(seed: int) -> None:
     ],
 )
 def test_the_nth_call_of_the_core_fails(tmp_path: Path, operation: str, error: int) -> None:
-    """I33, I34, I35: one failure of the writer's is mended, and nobody notices."""
+    """I33, I34, I35: one failure of the writer is repaired, without an error."""
     nth = 1
     while nth < NTH_MAX:
         path = tmp_path / str(nth)
@@ -102,7 +102,7 @@ def test_the_nth_call_of_the_core_fails(tmp_path: Path, operation: str, error: i
 
 @pytest.mark.parametrize("operation", ["journal_write", "journal_sync"])
 def test_a_journal_that_fails_for_good_stops_the_store(tmp_path: Path, operation: str) -> None:
-    """I34: it says so, and what was confirmed is there."""
+    """I34: the store reports it, and confirmed events are there."""
     world = SystemWorld(tmp_path, native=True)
 
     async def use(life: Life) -> None:
@@ -127,7 +127,7 @@ def test_a_journal_that_fails_for_good_stops_the_store(tmp_path: Path, operation
 
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC, None], ids=["EIO", "ENOSPC", "short"])
 def test_the_nth_call_on_real_files_fails(tmp_path: Path, error: int | None) -> None:
-    """Calls that Python makes: opening, journals, snapshots, syncs of ledgers, dropping, recovery."""
+    """Calls of Python fail: for opening, journals, snapshots, ledgers and recovery."""
     seen: dict[str, int] = {}
     nth = 1
     while True:
@@ -150,7 +150,7 @@ def test_the_nth_call_on_real_files_fails(tmp_path: Path, error: int | None) -> 
 
 
 def test_a_ledger_whose_sync_fails_is_rewritten(tmp_path: Path) -> None:
-    """I35: into a file of the next generation, while it is being written and read; also after a restart."""
+    """I35: it is rewritten while it is written and read; also after a restart."""
     world = SystemWorld(tmp_path, native=True)
 
     async def use(life: Life) -> None:

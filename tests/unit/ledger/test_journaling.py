@@ -1,4 +1,4 @@
-"""The journal files of a long life."""
+"""The journal files of a store that runs long."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast.ledger.layout import PAGE, Place
 
 
 def test_a_long_life_does_not_remember_each_of_its_files() -> None:
-    """A list of their numbers grew for ever: the numbers have no gaps, so two of them tell all."""
+    """Keep a range of file numbers, which have no gaps, not a growing list."""
 
     async def create(number: int, size: int | None = None) -> str:
         return f"file {number}"

@@ -1,4 +1,4 @@
-"""Names and numbers of files just before their end: docs/reference/limits.md names them."""
+"""The largest names and numbers of files, as in docs/reference/limits.md."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tests.kit.broker.old import INCARNATION, Age
 from tests.kit.ledger.entry_bytes import ledger
 
 NUMBERS = [0, 1, 9, 10, 15, 16, (1 << 32) - 1, 1 << 32, (1 << 60) - 1, 1 << 60, NUMBER_MAX]
-"""Where a digit is added, and the last."""
+"""Numbers at which a digit is added, and the last one."""
 
 
 def test_names_of_files_sort_as_their_numbers() -> None:
@@ -49,7 +49,7 @@ def test_names_of_files_sort_as_their_numbers() -> None:
 @pytest.mark.parametrize("generation", [0, 1, 9, 10, GENERATION_MAX])
 @pytest.mark.parametrize("number", [1, 1 << 60, NUMBER_MAX])
 def test_the_core_finds_the_file_of_every_generation(tmp_path: Path, number: int, generation: int) -> None:
-    """Names are made in Python and in the core: they agree, and are read back."""
+    """Python and the core make the same names, and parse them."""
     file = LedgerFile(number, generation)
     assert LedgerFile.parse(f"{file.stem}.data") == (file, "data")
     data, offsets = ledger([b"x"])
@@ -78,7 +78,7 @@ def test_the_last_generation_of_a_ledger() -> None:
 
 
 def test_the_last_journal_file(tmp_path: Path) -> None:
-    """What is confirmed is found again; a broker that needs one more says so."""
+    """Confirmed messages are found again; a broker that needs one more file says so."""
     path = Age(journal=NUMBER_MAX - 1).make(tmp_path / "data")
     options: dict[str, Any] = {
         "sync": "os", "journal_bytes": 1 << 16, "reserve_bytes": 1 << 16, "snapshot_s": 1e9
@@ -127,7 +127,10 @@ def test_versions_of_a_topics_table_come_round(tmp_path: Path) -> None:
 
 
 def test_the_last_offset_of_a_file(tmp_path: Path) -> None:
-    """A block just below 2^62; the file is a hole before it. An offset beyond it is damage of the index."""
+    """A block just below 2^62 can be read.
+
+    The file is a hole before it. An offset beyond it is damage of the index.
+    """
     number, (data, _) = 7, ledger([b"x"])
     offset = (1 << 62) - 64
     (tmp_path / LEDGERS).mkdir()

@@ -1,4 +1,4 @@
-"""What a running store does about trouble, one case at a time: each of these went wrong once, or could."""
+"""Single failures of a running store, each of which went wrong once, or could."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def world(tmp_path: Path) -> SystemWorld:
 
 
 def test_who_is_cancelled_while_closing_leaves_it_to_its_end() -> None:
-    """The lock goes when nobody of this life can write any more, and not before."""
+    """The lock is released only when no task of this store can write any more."""
     with simulated(1) as world:
         world.live(work, close=False)
 
@@ -79,7 +79,7 @@ def test_who_is_cancelled_while_closing_leaves_it_to_its_end() -> None:
 
 
 def test_descriptors_are_given_back(world: SystemWorld) -> None:
-    """Also of ledgers that are written while they are being synced."""
+    """Descriptors of ledgers are closed, also of ledgers that are written during a sync."""
 
     def of_ledgers() -> int:
         open_files = [each.readlink() for each in Path("/proc/self/fd").iterdir() if each.exists()]
@@ -101,7 +101,7 @@ def test_descriptors_are_given_back(world: SystemWorld) -> None:
 
 
 def test_the_journal_is_used_again(world: SystemWorld) -> None:
-    """After the first few files none is filled with zeros any more."""
+    """After the first few files, files are reused, and none is filled with zeros."""
 
     async def use(life: Life) -> None:
         for turn in range(12):
@@ -153,7 +153,7 @@ def test_every_byte_of_the_journal_is_counted(world: SystemWorld) -> None:
 
 
 def test_creating_and_dropping_at_once_do_not_meet(tmp_path: Path) -> None:
-    """What is answered is the file that the name leads to."""
+    """`create` returns the file that has the name."""
     world = SystemWorld(tmp_path, native=False)
     world.live(work)
 
@@ -177,7 +177,7 @@ def test_creating_and_dropping_at_once_do_not_meet(tmp_path: Path) -> None:
 
 
 def test_a_snapshot_does_not_chase_the_ledgers_that_come_after_it(world: SystemWorld) -> None:
-    """Whoever writes faster than ledgers are synced would else keep it from ever ending."""
+    """A writer that is faster than the syncs must not keep a snapshot from ending."""
     calls: list[int] = []
 
     async def use(life: Life) -> None:
@@ -202,7 +202,7 @@ def test_a_snapshot_does_not_chase_the_ledgers_that_come_after_it(world: SystemW
 
 
 def test_a_ledger_whose_second_file_fails_too(world: SystemWorld) -> None:
-    """I35: neither file is synced again; the third is."""
+    """I35: neither of the first two files is synced again; the third is."""
 
     async def use(life: Life) -> None:
         await work(life)
@@ -223,7 +223,7 @@ def test_a_ledger_whose_second_file_fails_too(world: SystemWorld) -> None:
 
 
 def test_a_write_to_a_ledger_that_keeps_failing(world: SystemWorld) -> None:
-    """Once more; then into another file; then the store stops, and says so. Nothing is lost."""
+    """It is repeated; then the ledger is rewritten; then the store stops. Nothing is lost."""
 
     async def use(life: Life) -> None:
         await work(life)
@@ -248,12 +248,12 @@ def test_a_write_to_a_ledger_that_keeps_failing(world: SystemWorld) -> None:
 
 
 def test_a_damaged_snapshot_after_a_trim_costs_nothing(world: SystemWorld) -> None:
-    """I33: the older one knows ledgers that are gone; what follows it removes them."""
+    """I33: the older snapshot lists ledgers that are gone; later events remove them."""
     a_damaged_snapshot_after_a_trim_costs_nothing(world)
 
 
 def test_a_damaged_snapshot_and_a_ledger_that_is_missed(world: SystemWorld) -> None:
-    """I31: it is told, although what is gone might have been trimmed."""
+    """I31: it is reported, although the ledger might have been trimmed."""
 
     async def use(life: Life) -> None:
         life.publish(1, b"x")
@@ -309,12 +309,12 @@ def test_a_snapshot_that_cannot_be_written_is_tried_again() -> None:
 
 @pytest.mark.parametrize("seed", seeds("sync before restart", test=4, nightly=40))
 def test_a_sync_that_failed_before_a_restart(seed: int) -> None:
-    """I31, I33: the kernel tells of it once; what recovery reads from its cache it writes again."""
+    """I31, I33: the kernel reports it once, so recovery writes unproven rounds again."""
     a_sync_that_failed_before_a_restart(seed)
 
 
 def test_no_descriptors_left_is_waited_out(world: SystemWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    """EMFILE comes and goes; it is no reason to stop, nor to rewrite anything."""
+    """EMFILE is temporary: the store neither stops nor rewrites."""
     monkeypatch.setattr(failures, "WAIT_S", 0.02)
 
     async def use(life: Life) -> None:
@@ -335,7 +335,7 @@ def test_no_descriptors_left_is_waited_out(world: SystemWorld, monkeypatch: pyte
 
 
 def test_no_room_while_a_ledger_moves() -> None:
-    """There is no way back once the writer is at the new file: it is waited for room."""
+    """Once the writer is at the new file, the store waits for room."""
     with simulated(3) as world:
 
         async def use(life: Life) -> None:
@@ -365,5 +365,5 @@ def test_no_room_while_a_ledger_moves() -> None:
 
 @pytest.mark.parametrize("call", CALLS)
 def test_a_cancelled_call_ends_with_its_thread(call: Callable[[Slow], Any]) -> None:
-    """A rewrite that was cancelled left the writer to its thread, and its files to the collector."""
+    """A cancelled rewrite once left the writer to its thread, and files to the collector."""
     a_cancelled_call_ends_with_its_thread(call)

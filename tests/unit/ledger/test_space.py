@@ -1,4 +1,4 @@
-"""A full disk: what is new is refused, what frees room goes on, and with new room all is as before (I38)."""
+"""A full disk refuses new entries, and accepts changes that free space (I38)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROOMY = replace(SMALL, journal_bytes=128 * KIB, reserve_bytes=128 * KIB)
 
 
 def fill(life: Life, size: int = 4000, limit: int = 10_000) -> int:
-    """Publish until it is refused. How many went in."""
+    """Publish until it is refused; return how many were published."""
     for n in range(limit):
         try:
             life.store.admit(size)
@@ -26,7 +26,7 @@ def fill(life: Life, size: int = 4000, limit: int = 10_000) -> int:
 
 
 async def fill_up(life: Life) -> int:
-    """The same, round by round, until nothing more goes in."""
+    """Like `fill`, round by round, until nothing more is admitted."""
     total = 0
     for _ in range(1000):
         went = fill(life, limit=10_000)
@@ -58,7 +58,7 @@ def test_publishing_is_refused_before_anything_fails() -> None:
 
 
 def test_acks_go_on_for_ever_on_a_full_disk() -> None:
-    """Far more of them than the journal's files can hold: snapshots make room in it."""
+    """The journal's files cannot hold so many acks: snapshots free space in them."""
     with simulated(1, ROOMY) as world:
         full(world, 1 << 20)
 
@@ -103,7 +103,7 @@ def test_deleting_makes_room() -> None:
 
 
 def test_somebody_else_fills_the_disk() -> None:
-    """What was admitted finds room in the reserve; then nothing more is admitted, until there is room."""
+    """Admitted entries use the reserve; nothing more is admitted until there is room."""
     with simulated(1, ROOMY) as world:
 
         async def use(life: Life) -> None:
@@ -131,7 +131,7 @@ def test_somebody_else_fills_the_disk() -> None:
 
 
 def test_no_room_at_all_is_waited_out() -> None:
-    """Neither room nor reserve: nothing is confirmed and nothing is lost; then there is room."""
+    """Without room and reserve, nothing is confirmed and nothing lost, until there is room."""
     with simulated(1, ROOMY) as world:
 
         async def use(life: Life) -> None:

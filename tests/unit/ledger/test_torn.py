@@ -1,6 +1,6 @@
-"""Torn tails and damage: every byte and every bit. A tail is cut, damage is told, nothing goes silently.
+"""Torn tails are cut and damage is reported, at every byte and bit.
 
-The directory is made once, with real files; each damage is done to a copy of it in memory.
+The directory is made once, with real files. Each damage is done to a copy of it in memory.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from tests.kit.ledger.torn import (
 from tests.kit.slices import pick
 
 STEP = pick(test=5, nightly=1)
-"""From one byte that is tried to the next."""
+"""Distance between the bytes that are tried."""
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +79,7 @@ def test_the_last_round_zeroed_from_and_up_to_every_byte(rounds: Rounds) -> None
 
 
 def test_every_bit_of_the_last_round(rounds: Rounds) -> None:
-    """It is cut as torn: nothing behind it says that it was synced."""
+    """It is cut as torn: no later round says that it was synced."""
     offset, size = rounds.places[-1]
     seen = rounds.try_all(flips(rounds.content, offset, size))
     assert set(seen) <= {"up to 10", "up to 12"}
@@ -90,7 +90,7 @@ def test_every_bit_of_the_last_round(rounds: Rounds) -> None:
 
 
 def test_every_bit_of_an_earlier_round_header(rounds: Rounds) -> None:
-    """I31: the rounds behind it say that it was synced."""
+    """I31: later rounds say that it was synced."""
     every_bit_of_an_earlier_round_header(rounds)
 
 
@@ -106,14 +106,14 @@ def test_every_bit_of_the_journals_header(rounds: Rounds) -> None:
 
 
 def test_the_journal_cut_before_its_end(rounds: Rounds) -> None:
-    """What is cut off whole leaves no witness: it cannot be told from rounds that were never written."""
+    """Rounds that are cut off completely leave no witness: they look as if never written."""
     offset, _ = rounds.places[3]
     seen = rounds.try_all(cuts(offset - 10, 20, step=3))
     assert set(seen) <= {"up to 4", "up to 6"}
 
 
 def test_a_missing_page_in_the_middle(rounds: Rounds) -> None:
-    """I31: zeros over whole rounds below the last."""
+    """I31: zeros over whole rounds before the last are damage."""
     for number in range(5):
         offset, size = rounds.places[number]
         damage = Damage(f"round {number} gone", offset, bytes(size))
@@ -145,19 +145,19 @@ def test_the_file_that_says_what_the_directory_is(rounds: Rounds) -> None:
 
 @pytest.fixture(scope="module")
 def closed(shared_path: Path) -> Rounds:
-    """With snapshots after the third round and at the end."""
+    """Return a closed directory with snapshots after the third round and at the end."""
     made = Rounds(shared_path / "closed", snapshot_after=3)
     made.world.live()
     return made
 
 
 def newest_snapshots(files: dict[str, bytes]) -> list[str]:
-    """The older one, and the newest."""
+    """Return the paths of the older and the newest snapshot."""
     return sorted(path for path in files if path.startswith(SNAPSHOTS))[-2:]
 
 
 def test_every_bit_and_byte_of_the_newest_snapshot(closed: Rounds) -> None:
-    """The older one and the journal behind it give the same state."""
+    """The older snapshot and the journal behind it give the same state."""
     files = MemoryDisk.contents(closed.path)
     newest = newest_snapshots(files)[-1]
     content = files[newest]
@@ -168,7 +168,7 @@ def test_every_bit_and_byte_of_the_newest_snapshot(closed: Rounds) -> None:
 
 
 def test_both_snapshots_damaged(closed: Rounds) -> None:
-    """The journal still reaches back to the beginning here; without it, it is told."""
+    """The journal is enough from the first event on; otherwise damage is reported."""
     files = MemoryDisk.contents(closed.path)
     paths = newest_snapshots(files)
     for path in paths:
@@ -216,7 +216,7 @@ def test_an_index_that_is_short_or_gone_is_made_again(closed: Rounds) -> None:
 
 
 def test_an_entry_that_is_damaged_is_told_when_it_is_read(closed: Rounds) -> None:
-    """I31: recovery does not read ledgers; whoever reads learns of it, with file and offset."""
+    """I31: recovery does not read ledgers; a reader gets the error, with file and offset."""
     path = closed.path / LEDGERS / "0000000000000001.data"
     content = path.read_bytes()
     path.write_bytes(content[:120] + bytes([content[120] ^ 4]) + content[121:])
@@ -231,7 +231,7 @@ def test_an_entry_that_is_damaged_is_told_when_it_is_read(closed: Rounds) -> Non
 
 
 def test_a_torn_end_of_a_ledger_is_written_again(rounds: Rounds, tmp_path: Path) -> None:
-    """Whatever stands behind what the snapshot vouches for: the journal has it."""
+    """Redo repairs ledgers behind the snapshot's sizes: the journal has those entries."""
     copy = tmp_path / "copy"
     shutil.copytree(rounds.path, copy)
     world = SystemWorld(copy, native=True)
@@ -248,7 +248,7 @@ def test_a_torn_end_of_a_ledger_is_written_again(rounds: Rounds, tmp_path: Path)
 
 
 def test_what_stood_behind_a_cut_never_comes_back(tmp_path: Path) -> None:
-    """I32: with `sync = os` whole rounds may stand behind a lost one; they are void for good."""
+    """I32: with `sync = os`, whole rounds behind a lost one are void for good."""
     what_stood_behind_a_cut_never_comes_back(tmp_path)
 
 
@@ -275,7 +275,7 @@ def test_the_decision_table(
 
 
 def test_a_round_of_another_directory_is_none(rounds: Rounds) -> None:
-    """I30: what somebody published may look like a round, and is not."""
+    """I30: a published payload may look like a round, and is not used as one."""
     offset, size = rounds.places[0]
     data = rounds.content[offset : offset + size]
     header = parse_round(data, rounds.salt)
@@ -289,7 +289,7 @@ def test_a_round_of_another_directory_is_none(rounds: Rounds) -> None:
 
 
 def test_a_payload_full_of_rounds_is_no_witness(tmp_path: Path) -> None:
-    """A torn round whose payload is a copy of another journal is cut, and is not called damage."""
+    """A torn round is cut, also if its payload is a copy of another journal."""
     (tmp_path / "other").mkdir()
     other = Rounds(tmp_path / "other")
     pages = other.content[: 12 * PAGE]
@@ -298,7 +298,7 @@ def test_a_payload_full_of_rounds_is_no_witness(tmp_path: Path) -> None:
 
     async def use(life: Life) -> None:
         await life.until(life.add())
-        # So that the copy's pages stand at multiples of 4096 in this journal.
+        # Shifts, so that one copy's pages are at multiples of 4096 in this journal.
         await life.until(life.publish(1, *(b"-" * shift + pages for shift in range(0, 4096, 512))))
 
     world.live(use, close=False)

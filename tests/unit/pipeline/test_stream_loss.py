@@ -64,7 +64,7 @@ def test_a_beginning_that_is_gone_is_a_loss(
     ):
         strict.batch()
     assert lenient.batch() == [b"c"]
-    assert "is gone, and it is left out" in caplog.text
+    assert "is missing, and it is left out" in caplog.text
     begun = Stream(data, None, ("value",))  # a query that begins now does not need it
     assert begun.batch() == [b"c"]
 
