@@ -1,4 +1,4 @@
-"""Random work on a broker, compared with a model at every step: on real files, and on a simulated disk."""
+"""Random work on a broker, compared with a model, on real and simulated files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, Phase
 from tests.kit.broker.machine import RealMachine, SimMachine
 from tests.kit.examples import examples
 
-pytestmark = pytest.mark.timeout(900)  # a failure is made shorter before it is told
+pytestmark = pytest.mark.timeout(900)  # a failure is shortened before it is reported
 
 
 MORE: dict[str, Any] = {

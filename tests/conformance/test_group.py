@@ -1,4 +1,4 @@
-"""One suite for every engine of a group: what its members are told, and what they may do."""
+"""One suite for every engine of a group: calls to its members, and their calls."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def events_of(recorder: Recorder) -> list[tuple[Position, tuple[Member, bytes]]]
 
 
 def test_all_members_are_given_the_same_in_the_same_order(engine: Engine) -> None:
-    """I20, I21: own events included, of every size, in the order in which each member sent them."""
+    """I20, I21: each member gets all events, also its own, in one order."""
     given = []
 
     async def play(site: Site) -> None:
@@ -50,7 +50,7 @@ def test_an_event_comes_back_after_mcast_has_returned(engine: Engine) -> None:
 
 
 def test_events_may_be_sent_from_a_call(engine: Engine) -> None:
-    """In `on_view` and `on_deliver`: they come later, in the one order."""
+    """Events sent in `on_view` and `on_deliver` come later, in the one order."""
 
     class Chain(Listener):
         recorder: Recorder | None = None
@@ -74,7 +74,7 @@ def test_events_may_be_sent_from_a_call(engine: Engine) -> None:
 
 
 def test_stable_is_what_a_majority_said_it_holds(engine: Engine) -> None:
-    """I24: and it rises to the end when all hold all."""
+    """I24: the stable position also rises to the end when all members hold all."""
 
     async def play(site: Site) -> None:
         group = site.group(explicit_holds=True)
@@ -100,7 +100,7 @@ def test_stable_is_what_a_majority_said_it_holds(engine: Engine) -> None:
 
 
 def test_holding_by_itself(engine: Engine) -> None:
-    """Without explicit holds, what was delivered is held, and becomes stable."""
+    """Without explicit holds, delivered events are held, and become stable."""
 
     async def play(site: Site) -> None:
         recorder = await site.start(site.group())
@@ -115,7 +115,7 @@ def test_holding_by_itself(engine: Engine) -> None:
 
 
 def test_drain_bounds_what_is_under_way(engine: Engine) -> None:
-    """I28: the window, and one event more."""
+    """I28: at most the window and one more event are under way."""
     most = 0
 
     async def play(site: Site) -> None:
@@ -150,7 +150,7 @@ def test_large_events(engine: Engine) -> None:
 
 
 def test_leave_is_clean(engine: Engine) -> None:
-    """I25: what was sent before is delivered to all; then nothing is told any more, and no loss either."""
+    """I25: all members get earlier events; then the member gets no more calls."""
     sent: list[bytes] = []
 
     async def play(site: Site) -> None:
@@ -194,7 +194,7 @@ def test_misuse_is_named(engine: Engine) -> None:
 
 
 def test_a_listener_that_raises_is_out(engine: Engine) -> None:
-    """I25: it no longer equals the others; the error is not swallowed."""
+    """I25: it no longer equals the others; the error is raised."""
     errors: list[BaseException] = []
 
     class Failing(Listener):

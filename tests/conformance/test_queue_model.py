@@ -1,4 +1,4 @@
-"""Random calls on several attachments, compared with a model after every single one.
+"""Random calls on several attachments, compared with a model after every call.
 
 Order, exactly one owner, delivery counts, `Full`, `Empty` and `Closed`, positions, figures: all exact.
 """
@@ -25,12 +25,12 @@ names = (f"model-{i}" for i in itertools.count())
 # A small size in bytes, or a fraction of the largest message.
 sizes = st.one_of(st.integers(0, 40), st.integers(0, 96), st.floats(0, 1), st.just(1.0))
 some = st.integers(0, 1000)
-"""Which of the attachments, or of the messages in hand."""
+"""Index of an attachment, or of a message that was received."""
 
 
 @dataclass
 class Held:
-    """A message in our hands."""
+    """A message that was received and not settled."""
 
     message: Message
     block: Block
@@ -79,7 +79,7 @@ class QueueMachine(RuleBasedStateMachine):
         return self.queues[which % len(self.queues)]
 
     def payload(self, size: int | float) -> bytes:
-        """No two alike, as far as the size allows."""
+        """Return payloads that differ, as far as the size allows."""
         limit = self.queues[0].message_size_max
         self.serial += 1
         stamp = b"%08d" % self.serial
@@ -128,7 +128,7 @@ class QueueMachine(RuleBasedStateMachine):
         found = self.model.deliver(wanted, q.slot)
         return found if not isinstance(found, str) else {"empty": Empty, "closed": Closed}[found]
 
-    # Mostly when there is something to get: else most histories would play with an empty queue.
+    # Mostly when there is something to get: otherwise most histories would use an empty queue.
     def worth_getting(self) -> bool:
         return bool(self.model.count("ready") + self.model.count("returned")) or self.serial % 5 == 1
 
@@ -198,7 +198,7 @@ class QueueMachine(RuleBasedStateMachine):
         assert bytes(message) == block.data
         assert (message.position, message.redelivered) == (block.position, block.deliveries)
 
-    # -- what becomes of messages in hand
+    # -- settling received messages
 
     @precondition(lambda self: self.held)
     @rule(which=some, by_with=st.booleans())

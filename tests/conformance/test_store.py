@@ -1,4 +1,4 @@
-"""The store: one suite over the core's writer, and the simulation's writer on real and simulated files."""
+"""One suite for the store: the core's writer, and the simulated one on both disks."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
 
 
 async def work(life: Life, frames: int = 30, size: int = 100) -> None:
-    """Some of everything, made durable."""
+    """Do some work of every kind, and make it durable."""
     d = 0
     for n in range(frames):
         d = life.mixture(n, size)
@@ -72,7 +72,7 @@ def test_what_was_durable_is_there_after_a_clean_stop(world: World) -> None:
 
 
 def test_what_was_durable_is_there_after_no_stop_at_all(world: World) -> None:
-    """I33: from the journal alone, several times over."""
+    """I33: recovery from the journal alone, several times."""
     for again in range(4):
         world.live(work, close=False)
         world.crash()
@@ -99,7 +99,7 @@ def test_snapshots_carry_what_came_before_them(world: World) -> None:
 
 
 def test_a_second_recovery_finds_the_same(world: World) -> None:
-    """I36: recovery itself may be repeated; nothing is closed in between."""
+    """I36: recovery may be repeated without a close in between."""
     world.live(work, close=False)
     world.crash()
     first = world.live(close=False).recovered
@@ -108,7 +108,7 @@ def test_a_second_recovery_finds_the_same(world: World) -> None:
 
 
 def test_the_journal_goes_on_through_many_files(world: World) -> None:
-    """Files are left before they are full, dropped behind two snapshots, and used again."""
+    """Files are left before they are full, dropped behind two snapshots, and reused."""
 
     async def use(life: Life) -> None:
         for _ in range(6):
@@ -129,7 +129,7 @@ def test_the_journal_goes_on_through_many_files(world: World) -> None:
 
 
 def test_trimmed_ledgers_go_after_a_snapshot(world: World) -> None:
-    """I39: not before, since recovery from the snapshot before would need them."""
+    """I39: not before, because recovery from the older snapshot would need them."""
 
     async def names(disk: Disk, clock: Clock, randomness: Randomness) -> list[str]:
         return await disk.list(LEDGERS)
@@ -196,7 +196,7 @@ def test_other_modes_of_sync(world: World, sync: str) -> None:
 
 
 def test_closed_before_its_first_journal_file_is_there(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Recovery ended in a full file: until the next one exists, the journal ends in the old one."""
+    """The journal ends in a full file until the next one exists."""
     world.live(work, close=False)
 
     async def use(life: Life) -> None:
@@ -271,7 +271,7 @@ def test_start_before_recover(world: World) -> None:
 
 
 def test_cut_after_a_position(world: World) -> None:
-    """A member of a cluster cuts what was not stable, also in the middle of a round, and for good (I32)."""
+    """I32: a member cuts events that were not stable, also within a round, for good."""
     world.live(work, close=False)
 
     async def more(life: Life) -> Position:
@@ -298,7 +298,7 @@ def test_cut_after_what_was_stable(world: World) -> None:
         d = life.mixture(0)
         await life.until(d)
         life.store.set_stable(life.oracle.positions[d])
-        await life.until(life.mixture(1))  # its round says what is stable
+        await life.until(life.mixture(1))  # its round has the stable position
         await life.until(life.mixture(2))
 
     world.live(use, close=False)

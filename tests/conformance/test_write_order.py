@@ -1,7 +1,7 @@
-"""One order of writing: both writers execute the plan, and what a failure leaves is what the plan says.
+"""One order of writing: both writers execute the plan, also when a step fails.
 
-Every step is made to fail, on real files, under the core's writer and under the simulated one. Which files
-have been written by then, and how far the writer says it is, must be the same for both (I33).
+Every step is made to fail, on real files, under the core's writer and under the simulated one. The files that
+are written by then, and the progress that the writer reports, must be the same for both (I33).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ STEPS = ("journal_write", "ledger_write", "journal_sync")
 
 
 class Left(NamedTuple):
-    """What stands in the files, and what the writer says, when a step has failed."""
+    """Contents of the files, and progress of the writer, after a step has failed."""
 
     journal_written: bool
     ledger_written: bool
@@ -37,7 +37,7 @@ class Left(NamedTuple):
 
 
 class FaultyDisk(SystemDisk):
-    """Real files of which one operation fails, and a record of what was done in which order."""
+    """Real files, of which one operation fails; records the order of operations."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -64,7 +64,7 @@ class FaultyFile:
     async def write(self, offset: int, data: bytes) -> Any:
         if self._path == JOURNAL:
             self._at("journal_write")
-        elif offset > 0:  # else it is the header of a new file, which belongs to its opening
+        elif offset > 0:  # at 0 it is the header of a new file, which belongs to its opening
             self._at("ledger_write")
         return await self._file.write(offset, data)
 
@@ -87,7 +87,7 @@ def failing(kind: str, disk: FaultyDisk, step: str) -> Iterator[None]:
 
 
 async def outcome(path: Path, kind: str, step: str) -> tuple[Left, list[str]]:
-    """A round with one entry, of which a step fails; empty: none."""
+    """Write a round with one entry, in which a step fails; with "", none fails."""
     (path / "ledgers").mkdir(parents=True)
     (path / JOURNAL).write_bytes(bytes(OFFSET))
     log, disk = Log(), FaultyDisk(path)
@@ -128,7 +128,10 @@ async def outcome(path: Path, kind: str, step: str) -> tuple[Left, list[str]]:
 
 
 def by_the_plan(step: str, plan: tuple[str, ...]) -> Left:
-    """What a writer that executes this plan leaves behind. Only a ledger's failure does not end the plan."""
+    """Return the result of a writer that executes this plan.
+
+    Only a ledger's failure does not end the plan.
+    """
     done: set[str] = set()
     for each in plan:
         if each == step and each != "ledger_write":
@@ -165,7 +168,7 @@ def test_the_plan_has_every_step_once_and_is_safe() -> None:
 
 
 def test_a_writer_of_another_order_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The fault, brought back: the simulated one syncs the journal first, and production does not."""
+    """A simulated writer that syncs the journal before the ledgers is caught."""
     native, _ = asyncio.run(outcome(tmp_path / "native", "native", "journal_sync"))
     other = ("journal_write", "journal_sync", "ledger_write")
     monkeypatch.setattr(_core, "ROUND_PLAN", other)

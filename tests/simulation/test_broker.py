@@ -1,4 +1,4 @@
-"""Several brokers on the simulated group: equal states at equal positions, and nothing confirmed is lost.
+"""Several brokers on the simulated group: equal states, and no confirmed message lost.
 
 Crashes, splits, pauses and slow disks; a member that comes back is fed what it missed. A failure prints its
 seed and the end of its trace.
@@ -17,7 +17,7 @@ from tests.kit.sim import Sim
 from tests.kit.slices import pick, seeds
 
 SEEDS = seeds("brokers", test=1, nightly=60)
-"""The one of `make check` finds every mutant of tests/mutants/test_cluster.py."""
+"""The seed of `make check` finds every mutant of tests/mutants/test_cluster.py."""
 
 
 @cache
@@ -27,7 +27,7 @@ def first_run(seed: int, nodes: int = 3) -> tuple[World, bytes]:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_three_brokers_in_a_storm(seed: int) -> None:
-    """I27 and I60: states are compared wherever two members are stable, and confirmed messages counted."""
+    """I27, I60: states of stable members are compared, and confirmed messages counted."""
     world, _ = first_run(seed)
     assert world.compared > 100
     assert world.account.confirmed > 100
@@ -42,13 +42,13 @@ def test_one_broker_alone(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS[: pick(test=1, nightly=20)])
 def test_a_seed_repeats_byte_by_byte(seed: int) -> None:
-    """I29: broker and all. Three brokers repeat in tests/process/simulation/test_repeat.py."""
+    """I29: also with a broker. Three brokers repeat in tests/process/simulation/test_repeat.py."""
     nodes = pick(test=1, nightly=3)
     assert first_run(seed, nodes)[1] == broker_cluster.run(seed, nodes)[1]
 
 
 def test_a_member_with_a_slow_disk() -> None:
-    """What the others hold is stable, and is not shown here before it can be read here."""
+    """Events that the others hold are stable, but visible here only when readable here."""
     with broker_cluster.watched(), Sim(1, 3) as sim:
         world = World(sim, pause_s=0.2)
         sim.platter(3).slow(30)
@@ -60,7 +60,7 @@ def test_a_member_with_a_slow_disk() -> None:
 
 
 def test_the_judge_can_see() -> None:
-    """A confirmed message that nobody sent is missed."""
+    """A confirmed message that was not sent is reported as missing."""
     judge = Judge(Account("", 0))
     judge.take(["p", "kept", 1, 0, 1])
     judge.take(["P", "kept", 1, 0, 1, [[1, 0]], []])

@@ -59,7 +59,7 @@ class Sky(SimWorld):
         self.run(send())
 
     def error_s(self) -> float:
-        """Log time, against the time that it really is."""
+        """Return the difference of log time and real time."""
         assert self.broker is not None
         return (self.broker.machine.log.time - self.wrong.right.now_ns()) / SECOND
 
@@ -98,7 +98,7 @@ def test_a_frame_of_a_clock_a_year_ahead_stops_nothing(sky: Sky) -> None:
 
 
 def test_without_the_bound_it_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The fault, brought back: frames have the time of the wall clock."""
+    """A broker whose frames have the time of the wall clock is caught."""
     monkeypatch.setattr(LogClock, "now_ns", lambda self: self._clock.now_ns())
     sky = Sky()
     sky.start()
@@ -108,7 +108,7 @@ def test_without_the_bound_it_is_noticed(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_what_is_young_does_not_expire_by_a_wrong_clock(sky: Sky) -> None:
-    """Housekeeping looks while the clock is wrong: it must not take what is in the topic for old."""
+    """Housekeeping must not expire young entries while the clock is wrong."""
 
     async def begin() -> None:
         assert sky.broker is not None
@@ -124,7 +124,7 @@ def test_what_is_young_does_not_expire_by_a_wrong_clock(sky: Sky) -> None:
     assert sky.broker is not None
     assert sky.broker.admin.subscription_stats("t", "s").backlog == 1
     assert not sky.broker.admin.topic_stats("t").ledgers[0].sealed
-    sky.sleep(3700)  # and what is old does
+    sky.sleep(3700)  # old entries do
     assert sky.broker.admin.subscription_stats("t", "s").backlog == 0
 
 
@@ -137,7 +137,7 @@ def test_a_clock_that_was_set_is_believed_when_it_has_lasted(sky: Sky) -> None:
 
 
 def test_a_clock_that_was_never_set_is_believed_at_once() -> None:
-    """A box without a battery begins in 1970, and is told the time some minutes later."""
+    """A machine without a battery starts in 1970, and gets the time minutes later."""
     sky = Sky()
     sky.wrong.ahead_ns = -sky.clock.now_ns()
     sky.start()
@@ -171,7 +171,7 @@ def test_a_clock_that_is_behind_or_stands_still_moves_nothing_back(sky: Sky) -> 
 
 @pytest.mark.parametrize("seed", seeds("clocks", test=8))
 def test_clocks_that_jump(seed: int) -> None:
-    """Log time never goes back, and never runs ahead of the largest offset that lasted."""
+    """Log time never goes back, nor ahead of the largest offset that lasted."""
     chance = random.Random(seed)
     sky = Sky(seed)
     broker, last = sky.start(), 0
@@ -193,7 +193,7 @@ def test_clocks_that_jump(seed: int) -> None:
 
 
 def pushed_ahead(sky: Sky) -> None:
-    """A broker that was started with a clock a year ahead cannot know better."""
+    """Start a broker with a clock a year ahead: it cannot notice."""
     sky.wrong.ahead_ns = YEAR
     sky.restart()
     sky.send(b"a year ahead")
@@ -204,7 +204,7 @@ def pushed_ahead(sky: Sky) -> None:
 
 
 def told_ahead_s(sky: Sky) -> float:
-    """What the metrics say of log time."""
+    """Return how far log time is ahead, from the metrics."""
     assert sky.broker is not None
     page = sky.broker.metrics()
     (value,) = re.findall(r"^holdfast_log_time_ahead_seconds\{.*\} (.*)$", page, re.MULTILINE)
@@ -238,7 +238,7 @@ def test_the_doctor_tells_and_a_repair_mends(sky: Sky) -> None:
 
 
 def test_ages_and_times_go_on_after_a_repair(sky: Sky) -> None:
-    """What was written a year ahead expires with the rest, and a seek by time finds what came after it."""
+    """Entries from a year ahead expire, and a seek by time finds later ones."""
 
     async def begin() -> None:
         assert sky.broker is not None
@@ -284,7 +284,7 @@ def test_the_bound_is_asked_by_the_engine(sky: Sky) -> None:
 
 
 class Stepped(Sky):
-    """A world whose clock jumps when the disk, or the clock itself, is asked for the n-th time."""
+    """A world whose clock jumps at the n-th call of the disk or the clock."""
 
     def __init__(self, nth: int, jump_ns: int, of: str) -> None:
         super().__init__()
@@ -315,7 +315,7 @@ class Stepped(Sky):
 
 
 async def _day_of_work(broker: Broker) -> None:
-    """Every kind of step: entries, a roll, acknowledgements, a snapshot, a topic that goes."""
+    """Do every kind of step: entries, a roll, acknowledgements, a snapshot, a deleted topic."""
     await broker.admin.create_topic("t", ttl_s=3600.0)
     await broker.admin.create_subscription("t", "s", start="earliest")
     async with broker.producer("t") as p, broker.consumer("t", "s") as c:
@@ -330,11 +330,11 @@ async def _day_of_work(broker: Broker) -> None:
 
 
 def jump_at(nth: int, jump_ns: int, of: str) -> int:
-    """Jump at the n-th step, and stay wrong until the power is cut; return how many steps there are."""
+    """Jump at the n-th step, until a power cut; return the number of steps."""
     world = Stepped(nth, jump_ns, of)
     broker = world.start()
     world.run(_day_of_work(broker))
-    world.sleep(20)  # housekeeping looks around
+    world.sleep(20)  # housekeeping runs
     before, error_s = broker.machine.log.time, world.error_s()
     if not world.jumped_early:  # a clock that is wrong from the start is believed
         assert error_s <= AHEAD_S + 1, f"step {nth}: log time is {error_s:.0f} s ahead"
@@ -354,7 +354,7 @@ def jump_at(nth: int, jump_ns: int, of: str) -> int:
 @pytest.mark.parametrize("of", ["disk", "clock"])
 @pytest.mark.parametrize("jump", [YEAR, -YEAR], ids=["ahead", "behind"])
 def test_a_jump_at_every_step(jump: int, of: str) -> None:
-    """Every eighth here, all of them by night."""
+    """Every eighth step here, all of them in `make nightly`."""
     steps = jump_at(0, 0, of)
     assert steps > 10
     for nth in range(1, steps + 1, pick(test=8, nightly=1)):
@@ -362,7 +362,7 @@ def test_a_jump_at_every_step(jump: int, of: str) -> None:
 
 
 def test_a_jump_that_is_believed_at_once_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The fault, brought back: frames have the time of the wall clock."""
+    """A broker whose frames have the time of the wall clock is caught."""
     monkeypatch.setattr(LogClock, "now_ns", lambda self: self._clock.now_ns())
     steps = jump_at(0, 0, "disk")
     with pytest.raises(AssertionError, match=r"log time is|young message expired"):

@@ -7,7 +7,7 @@ from tests.kit.slices import seeds
 
 
 def test_storms() -> None:
-    """The mutants of the dispatcher need 58 of them (tests/mutants/test_dispatch.py)."""
+    """The mutants of the dispatcher need 58 storms (tests/mutants/test_dispatch.py)."""
     for seed in seeds("dispatch", test=64, nightly=6000):
         try:
             storm(seed)

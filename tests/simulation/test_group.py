@@ -1,4 +1,4 @@
-"""The simulated cluster: it repeats, it is as nasty as Corosync, and under it nothing stable is lost."""
+"""The simulated cluster repeats, is as hostile as Corosync, and loses nothing stable."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ def test_a_failing_run_prints_its_seed_and_trace() -> None:
 
 @pytest.mark.parametrize("seed", seeds("group", test=2, nightly=80))
 def test_storm(seed: int) -> None:
-    """I20 to I27, for a toy broker with slow holds and state transfer, under splits, crashes and pauses."""
+    """I20 to I27, for a toy broker with state transfer, under splits, crashes and pauses."""
     world, _ = group_machine.first_run(seed)
     assert world.compared > 100
     assert len(world.checker.stable) > 100
 
 
 def test_storms_show_what_corosync_loses() -> None:
-    """The simulation is not kinder than the real thing: lost members delivered what nobody else ever got."""
+    """Like Corosync, the simulation loses members with events that no survivor got."""
     alone = 0
     for seed in (1, 2):
         world, _ = group_machine.first_run(seed)
@@ -73,7 +73,7 @@ def test_storms_show_what_corosync_loses() -> None:
 
 
 def test_members_that_start_one_by_one() -> None:
-    """I23: no events before a majority is there; each joiner's own view is its cut."""
+    """I23: no events before there is a majority; each member starts with its own view."""
     with Sim(2, nodes=5) as sim:
         cluster = Cluster(sim)
         cluster.form(1)
@@ -90,7 +90,7 @@ def test_members_that_start_one_by_one() -> None:
 
 
 def test_a_minority_is_told_so_and_lost() -> None:
-    """I23, I25: the others go on; who comes back is somebody else."""
+    """I23, I25: the others continue; a node that returns is a new member."""
     with Sim(3, nodes=3) as sim:
         cluster = Cluster(sim)
         cluster.form(1, 2, 3)
@@ -115,7 +115,7 @@ def test_a_minority_is_told_so_and_lost() -> None:
 
 
 def test_events_under_way_survive_a_change_of_view() -> None:
-    """I20: the sender stays, so its events are delivered, in the old view or in the next."""
+    """I20: the sender stays, so its events come in this view or the next."""
     with Sim(4, nodes=3) as sim:
         cluster = Cluster(sim)
         cluster.form(1, 2, 3)
@@ -130,7 +130,7 @@ def test_events_under_way_survive_a_change_of_view() -> None:
 
 
 def test_who_cannot_vouch_for_the_last_view_does_not_go_on() -> None:
-    """I26: else the survivor's state, without a stable event, would be handed to the others."""
+    """I26: otherwise its state, which lacks a stable event, would replace that of the others."""
     cluster, pos = lose_a_majority_at_once(5)
     assert "vouch" in str(cluster.at[3].story.ended)
     view = cluster.view(1)
@@ -141,7 +141,7 @@ def test_who_cannot_vouch_for_the_last_view_does_not_go_on() -> None:
 
 
 def test_a_slow_receiver_holds_the_sender_back() -> None:
-    """I28: a member that stands still is not buried in events."""
+    """I28: a member that is paused is not flooded with events."""
     with Sim(6, nodes=3) as sim:
         cluster = Cluster(sim)
         cluster.form(1, 2, 3)
@@ -166,7 +166,7 @@ def test_a_slow_receiver_holds_the_sender_back() -> None:
 
 @pytest.mark.parametrize("seed", seeds("group", test=1, nightly=30))
 def test_many_members_come_and_go(seed: int) -> None:
-    """I20 to I25: nine nodes that join, send, leave and join again, under crashes and splits."""
+    """I20 to I25: nine nodes join, send, leave and return, under crashes and splits."""
     with Sim(seed, nodes=9) as sim:
         checker = Checker(9)
         left: list[Recorder] = []
@@ -221,7 +221,7 @@ def test_a_crash_runs_no_further_instruction() -> None:
 
 
 def test_the_loop_runs_what_asyncio_offers() -> None:
-    """Time-outs, queues, groups of tasks, threads: in no time at all."""
+    """Timeouts, queues, task groups and threads work, in virtual time."""
 
     async def slow() -> None:
         await asyncio.sleep(3600)

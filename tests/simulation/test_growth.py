@@ -1,7 +1,7 @@
-"""Months in virtual time: names, sessions, subscriptions and topics come and go, and nothing piles up.
+"""Months in virtual time: names, sessions, subscriptions and topics come and go without growth.
 
-Judged by counts and slopes, never by time: the snapshot's bytes, the objects in memory, what the tables hold,
-and how many calls an acknowledgement takes.
+Judged by counts and slopes, never by time: the snapshot's bytes, objects in memory, sizes of tables, and
+calls per acknowledgement.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from tests.kit.growth.simulated import DAY_S, calls, snapshot_bytes
 from tests.kit.slices import pick
 
 A_DAY = 6
-"""Producers of a day, each under a name of its own."""
+"""Producers per day, each with a new name."""
 AGE_DAYS = 7
 
 
 @pytest.fixture(autouse=True)
 def slow_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The store looks at its room some times a second: for months that would be all that is done."""
+    """Slow the store's checks of its disk, which would fill months of virtual time."""
     monkeypatch.setattr("holdfast.ledger.running.TICK_S", 3600.0)
 
 
@@ -39,7 +39,7 @@ def world() -> Iterator[SimWorld]:
 
 
 def require_flat(values: list[int], what: str, share: float = 0.02) -> None:
-    """The second half is not above the first by more than a share."""
+    """Check that the second half is at most a share above the first."""
     half = len(values) // 2
     first, second = max(values[:half]), max(values[half:])
     assert second <= first * (1 + share), f"{what} grows: {values}"
@@ -49,7 +49,7 @@ def require_flat(values: list[int], what: str, share: float = 0.02) -> None:
 
 
 def names_over_days(world: SimWorld, days: int) -> tuple[list[int], list[int]]:
-    """Known names and the snapshot's bytes at the end of each day."""
+    """Return known names and the snapshot's bytes at the end of each day."""
     broker = world.run(world.open())
     names: list[int] = []
     sizes: list[int] = []
@@ -79,14 +79,14 @@ def test_names_of_producers_are_forgotten_by_age(world: SimWorld) -> None:
 
 
 def test_names_that_stay_are_noticed(world: SimWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The fault, brought back."""
+    """A broker that keeps names for ever is caught."""
     monkeypatch.setattr(Housekeeping, "_forget_producers", lambda *_: None)
     with pytest.raises(AssertionError, match=r"grows|<="):
         test_names_of_producers_are_forgotten_by_age(world)
 
 
 def test_a_name_in_use_is_kept(world: SimWorld) -> None:
-    """A producer that is attached, and one that published lately, find their sequences."""
+    """A connected producer, and one that published lately, keep their sequences."""
     broker = world.run(world.open())
 
     async def work() -> None:
@@ -111,7 +111,7 @@ def test_a_name_in_use_is_kept(world: SimWorld) -> None:
 
 
 def after_an_outage(world: SimWorld, uptime_s: float) -> tuple[int, int, int]:
-    """Die with a producer, a stage and a sink; start 100 days later. What is known some time after that?"""
+    """Restart 100 days after a death; count known producers, stages and sinks."""
     broker = world.run(world.open())
 
     async def before() -> None:
@@ -144,24 +144,24 @@ def busy_world() -> Iterator[SimWorld]:
 
 
 def test_an_outage_makes_nothing_old(busy_world: SimWorld) -> None:
-    """Producers and sinks that come back after a long outage find what the broker knew of them."""
+    """Producers and sinks that return after a long outage are still known."""
     assert after_an_outage(busy_world, uptime_s=3000.0) == (1, 1, 1)
 
 
 def test_an_outage_is_no_excuse_for_ever(busy_world: SimWorld) -> None:
-    """What has not come back after the grace is forgotten."""
+    """Sessions and names that have not returned after the grace period expire."""
     assert after_an_outage(busy_world, uptime_s=3 * 3600.0) == (0, 0, 0)
 
 
 def test_an_outage_that_counts_is_noticed(busy_world: SimWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The fault, brought back."""
+    """A broker that counts an outage as age is caught."""
     monkeypatch.setattr("holdfast.broker.housekeeping.GRACE_S", 0.0)
     with pytest.raises(AssertionError):
         test_an_outage_makes_nothing_old(busy_world)
 
 
 def test_a_new_directory_has_had_no_outage() -> None:
-    """The time before the first frame was taken for an outage of decades: nothing aged for an hour."""
+    """The time before the first frame is not an outage; it once was, of decades."""
     world = SimWorld(housekeeping_s=5.0, deduplication_age_s=60.0)
     broker = world.run(world.open())
 
@@ -201,7 +201,7 @@ def test_an_expiry_is_decided_when_it_is_applied() -> None:
 
 
 def test_what_comes_and_goes_leaves_nothing(tmp_path: Path) -> None:
-    """Days of `simulated.Days`; as many as you like with `make torture ARGS=--months`."""
+    """Run days of `simulated.Days`; `make torture ARGS=--months` runs more."""
     run = simulated.months(tmp_path, range(pick(test=9, nightly=200)), warm_up=4)
     run.require_level()
     assert {"snapshot", "objects", "calls of a day", "files", "sinks", "states"} < {*run.values}
@@ -211,7 +211,7 @@ def test_what_comes_and_goes_leaves_nothing(tmp_path: Path) -> None:
 
 
 def calls_of_acks(world: SimWorld, idle: int) -> int:
-    """Of a hundred acknowledgements on one subscription, beside so many that stand still."""
+    """Count calls of a hundred acknowledgements beside `idle` subscriptions."""
     broker = world.run(world.open())
 
     async def begin() -> None:
@@ -253,14 +253,14 @@ def test_an_acknowledgement_costs_the_same_beside_idle_subscriptions() -> None:
 
 
 def test_a_look_at_all_subscriptions_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The fault, brought back: each acknowledgement asks every subscription."""
+    """An acknowledgement that visits every subscription is caught."""
     monkeypatch.setattr(Housekeeping, "_is_held", lambda self, topic, end: end > topic.state.acked_to)
     few, many = few_and_many()
     assert many > few * 1.5
 
 
 def test_the_last_one_lets_go() -> None:
-    """Whoever was remembered as needing the front ledger moves on, or goes: then it is trimmed."""
+    """The front ledger is trimmed when its last subscription moves on or is deleted."""
     world = SimWorld()
     broker = world.run(world.open())
 

@@ -1,4 +1,4 @@
-"""What nights have found in simulated storms, as short as they could make it, stays away."""
+"""Replay failures that nightly storms have found, in their shortest form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Power cuts at any moment of a simulated life, of work, snapshots, recovery; then all is accounted for."""
+"""Power cuts at any moment of simulated work, snapshots and recovery."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.kit.sim.randomness import SeededRandomness
 from tests.kit.slices import pick, seeds
 
 SEEDS = seeds("store", test=8, nightly=240)
-"""The mutants of the store need seven of them (tests/mutants/test_store.py)."""
+"""The mutants of the store need seven seeds (tests/mutants/test_store.py)."""
 FEWER = SEEDS[: pick(test=3, nightly=100)]
 
 
@@ -20,19 +20,19 @@ FEWER = SEEDS[: pick(test=3, nightly=100)]
     ("seed", "sync"), [*((seed, "group") for seed in SEEDS), *((seed, "always") for seed in FEWER)]
 )
 def test_power_cuts(seed: int, sync: str) -> None:
-    """I33, I36, I37, I39: whatever was told durable is there, with its ledgers, after each of many cuts."""
+    """I33, I36, I37, I39: durable events and their ledgers are there after each cut."""
     power_cuts(seed, sync)
 
 
 @pytest.mark.parametrize("seed", seeds("store-kill", test=8, nightly=240))
 def test_a_kill_and_then_a_power_cut(seed: int) -> None:
-    """I31, I33: what the killed one had written and not synced was shown since."""
+    """I31, I33: bytes that a killed process wrote and did not sync were served since."""
     a_kill_and_then_a_power_cut(seed)
 
 
 @pytest.mark.parametrize("seed", FEWER)
 def test_power_cuts_with_sync_os(seed: int) -> None:
-    """What was confirmed may be lost, up to a second of it; what is left is whole, and is no damage."""
+    """Up to a second of confirmed events may be lost; the rest is whole."""
     chance = SeededRandomness(seed, "store os")
     with simulated(seed, replace(BUSY, sync="os")) as world:
         for _ in range(6):
@@ -58,7 +58,7 @@ def test_power_cuts_of_recovery(seed: int) -> None:
 
 
 def test_the_storms_meet_what_they_are_for() -> None:
-    """Torn tails are cut, snapshots are fallen back on never, journals are redone, ledgers go."""
+    """Torn tails are cut, journals are redone, ledgers are trimmed; no snapshot is damaged."""
     cut = redone = 0
     tried = seeds("store look", test=4, nightly=12, single=False)
     for seed in tried:

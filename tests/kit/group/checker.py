@@ -1,4 +1,4 @@
-"""What every engine of a group must keep, checked over what all members of a run were told.
+"""Check a group's invariants over the calls to all members of a run.
 
 The numbers are those of docs/internals/group.md.
 """
@@ -12,12 +12,12 @@ from holdfast.group import BEGINNING, Group, Listener, Member, Position, View
 
 
 class Broken(AssertionError):
-    """A member was told something that the contract rules out."""
+    """A call to a member breaks an invariant."""
 
 
 @dataclass
 class Story:
-    """All that one member was told, in order, and what it did."""
+    """All calls to one member, in order, and its own calls."""
 
     member: Member
     views: list[View] = field(default_factory=list)
@@ -31,7 +31,7 @@ class Story:
 
 
 class Checker:
-    """Collects the stories of all members; complains at once where it can, and of the rest in `check`."""
+    """Collects the calls of all members; fails at once, or at last in `check`."""
 
     def __init__(self, votes: int) -> None:
         self.votes = votes
@@ -39,7 +39,7 @@ class Checker:
         self.stories: dict[Member, Story] = {}
         self.views: dict[int, View] = {}
         self.stable: dict[Position, tuple[Member, bytes]] = {}
-        """What stands at the positions that somebody was told to be stable."""
+        """The events at positions that were reported stable."""
 
     def story(self, member: Member) -> Story:
         return self.stories.setdefault(member, Story(member))
@@ -87,7 +87,7 @@ class Checker:
         story.stable = pos
 
     def _held_by_majority(self, at: Position, event: tuple[Member, bytes]) -> None:
-        """Holders have that very event; or took over the state of those who have, at a later cut."""
+        """Check for a majority with this event, or with a later state that includes it."""
         nodes = {
             story.member.node
             for story in self.stories.values()
@@ -115,14 +115,14 @@ class Checker:
                 raise Broken(f"I20: {story.member} has its own events in another order, twice, or not at all")
 
     def settled(self) -> None:
-        """For a run that came to rest: who is still there has all that it sent."""
+        """Check, for a run that came to rest, that members have their own events."""
         for story in self.stories.values():
             own = sum(member == story.member for member, _ in story.events.values())
             if story.ended is None and own != len(story.sent):
                 raise Broken(f"I20: {story.member} sent {len(story.sent)} events and was given {own} of them")
 
     def _same_events_together(self) -> None:
-        """Members that went from one view into the same next one were given the same in it."""
+        """Check that members which share two views in a row got the same events."""
         together: dict[tuple[int, int], tuple[Member, list[object]]] = {}
         for story in self.stories.values():
             for view, following in zip(story.views, story.views[1:], strict=False):
@@ -132,7 +132,7 @@ class Checker:
                     raise Broken(f"I21: {first} and {story.member} went on from view {view.id} differently")
 
     def _stable_is_one_history(self) -> None:
-        """Up to where a member was told stability it has what everybody has who was told so."""
+        """Check that members agree on events up to their stable positions."""
         for story in self.stories.values():
             for at, event in story.events.items():
                 if at <= story.stable and self.stable.get(at, event) != event:
@@ -140,7 +140,7 @@ class Checker:
 
 
 class Recorder(Listener):
-    """A listener that tells the checker, and then whoever is behind it."""
+    """A listener that calls the checker, and then another listener."""
 
     def __init__(self, checker: Checker, group: Group, behind: Listener | None = None) -> None:
         self.group = group
@@ -173,7 +173,7 @@ class Recorder(Listener):
         self.behind.on_lost(reason)
 
     def hold(self, pos: Position) -> None:
-        """For groups with explicit holds."""
+        """Hold a position, in groups with explicit holds."""
         self.story.held = max(self.story.held, pos)
         self.group.hold(pos)
 

@@ -1,4 +1,4 @@
-"""A simulated group whose members only record, and what tests do to it."""
+"""A simulated group whose members only record, and faults for it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.kit.sim import Sim, SimNode
 
 
 class Cluster:
-    """Members that only record, each by its node's number, driven from outside."""
+    """Recording members, by the numbers of their nodes."""
 
     def __init__(self, sim: Sim, explicit_holds: bool = False) -> None:
         self.sim = sim
@@ -30,7 +30,7 @@ class Cluster:
         return self.at[number].story.views[-1] if self.at[number].story.views else None
 
     def together(self, *numbers: int) -> bool:
-        """These are in one view, and nobody else."""
+        """Return whether exactly these are in one view."""
         there = [number for number in numbers if number in self.sim.running and number in self.at]
         views = [self.view(number) for number in there if self.at[number].story.ended is None]
         return len(views) == len(numbers) and all(
@@ -43,7 +43,10 @@ class Cluster:
 
 
 def lose_a_majority_at_once(seed: int) -> tuple[Cluster, Position]:
-    """1 and 2 hold an event that 3 has not seen, crash, and are back before anybody noticed."""
+    """Crash and restart 1 and 2, which hold an event that 3 lacks.
+
+    The others have not noticed the crash by then.
+    """
     with Sim(seed, nodes=3) as sim:
         cluster = Cluster(sim)
         cluster.form(1, 2, 3)
@@ -51,7 +54,7 @@ def lose_a_majority_at_once(seed: int) -> tuple[Cluster, Position]:
         sim.network.weather.detection_s = (5.0, 5.0)
         sim.split([1, 2], [3])
         sim.run(0.01)
-        # Ordered while 3 cannot be reached: as if its packets had all been lost on the way.
+        # Ordered while 3 cannot be reached, as if all packets to it had been lost.
         sim.network.split()
         pause_of_3 = sim.network._send
         sim.network._send = (  # type: ignore[method-assign]
@@ -73,7 +76,7 @@ def lose_a_majority_at_once(seed: int) -> tuple[Cluster, Position]:
 
 
 def turns(seed: int) -> list[int]:
-    """Whose turn it was, of three that are always ready."""
+    """Return the order of turns of three nodes that are always ready."""
     taken: list[int] = []
 
     async def program(node: SimNode) -> None:

@@ -1,4 +1,4 @@
-"""The engines of a group behind one face, so that one suite runs over all of them."""
+"""The engines of a group behind one interface, for one suite."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.kit.slices import seeds
 
 @dataclass
 class Shared:
-    """What the members of one play have in common."""
+    """State that the members of one play share."""
 
     checker: Checker
     members: int
@@ -23,7 +23,7 @@ class Shared:
 
 
 class Site:
-    """Where one member of a play runs."""
+    """The place of one member of a play."""
 
     def __init__(self, shared: Shared, number: int, clock: Clock, node: SimNode | None) -> None:
         self.number = number
@@ -52,7 +52,7 @@ class Site:
             await self.clock.sleep(0.001)
 
     async def meet(self) -> None:
-        """Wait for all members of the play to come to the same call."""
+        """Wait until all members of the play have made the same call."""
         self._meetings += 1
         self._shared.arrivals += 1
         await self.until(lambda: self._shared.arrivals >= self._meetings * self.members)
@@ -63,7 +63,7 @@ Play = Callable[[Site], Awaitable[None]]
 
 @dataclass(frozen=True)
 class Engine:
-    """One way to run a play with that many members."""
+    """A way to run a play with `members` members."""
 
     name: str
     members: int
@@ -72,7 +72,7 @@ class Engine:
         return f"{self.name}-{self.members}"
 
     def run(self, play: Play) -> Checker:
-        """Each member runs the play; what all were told is checked. At night with another seed."""
+        """Let each member run the play, and check their calls. `make nightly` draws the seed."""
         for seed in seeds("plays", test=1, nightly=1):
             shared = Shared(Checker(self.members), self.members)
             if self.name == "local":

@@ -1,4 +1,4 @@
-"""A toy broker: counters by name, changed only by events, in a group of three or five, under faults.
+"""A toy broker in a group under faults: counters that only events change.
 
 Run as a program it prints the trace of one seed: `python kit/group/machine.py SEED`.
 """
@@ -25,12 +25,15 @@ from tests.kit.group.checker import Broken, Checker, Recorder
 from tests.kit.sim import Delivered, Sim, SimNode, Weather, storm
 
 RECORD = struct.Struct(">QQ")
-"""Of the journal: a position. A sector holds whole ones, so a torn write leaves none in parts."""
+"""Size of a journal record, a position. A sector holds whole records, so no write tears one."""
 NAMES = [f"counter-{number}" for number in range(12)]
 
 
 class Counters(Listener):
-    """The state. Most events change one counter; `fold` halves all and takes their names into the chain."""
+    """The state: counters by name.
+
+    Most events change one counter; `fold` halves all and takes their names into the chain.
+    """
 
     def __init__(self) -> None:
         self.counters: dict[str, int] = {}
@@ -64,7 +67,7 @@ class Counters(Listener):
 
 
 class World:
-    """Members that apply the same events; a joiner is fed what it missed."""
+    """Members that apply the same events; a new member is fed those before it."""
 
     def __init__(self, sim: Sim, machine: type[Counters] = Counters, gap_s: float = 0.004) -> None:
         self.sim = sim
@@ -72,7 +75,7 @@ class World:
         self.machine = machine
         self.gap_s = gap_s
         self.states: dict[Position, str] = {}
-        """At every primary view, and at every position that is stable."""
+        """Compare states at every primary view, and at every stable position."""
         self.compared = 0
 
     async def program(self, node: SimNode) -> None:
@@ -86,7 +89,7 @@ class World:
                 await node.clock.sleep(0.05 + 0.2 * node.random.fraction())
 
     async def open_journal(self, node: SimNode) -> File:
-        """After a crash the disk has at least what this node said it holds."""
+        """Check that the disk has all that this node said it holds."""
         if "journal" not in await node.disk.list(""):
             journal = await node.disk.open("journal", create=True)
             await node.disk.sync_directory("")
@@ -100,7 +103,7 @@ class World:
         return journal
 
     def check_history(self) -> None:
-        """I26: what was stable to anybody is in the history that a member coming back is fed."""
+        """I26: check that the history has every event that was stable for a member."""
         history = {
             item.position: (item.member, item.event)
             for item in self.sim.network.history
@@ -112,14 +115,17 @@ class World:
                 raise Broken(f"I26: {pos} was stable, and the history has {history.get(pos)} there")
 
     def note(self, pos: Position, state: str) -> None:
-        """I27: states at equal positions are equal."""
+        """I27: check that states at equal positions are equal."""
         self.compared += pos in self.states
         if self.states.setdefault(pos, state) != state:
             raise Broken(f"I27: two states at {pos}:\n{self.states[pos]}\n{state}")
 
 
 class Replica(Listener):
-    """One member: its machine, or, until it has the state of its cut, what it has to apply later."""
+    """One member with its machine.
+
+    Until it has the state of its cut, it keeps events to apply later.
+    """
 
     def __init__(self, world: World, node: SimNode, journal: File) -> None:
         self.world = world
@@ -158,12 +164,12 @@ class Replica(Listener):
         self.unstable.append((pos, self.machine.state()))
 
     def apply_view(self, view: View) -> None:
-        # Whoever is told this view has gone through the same events before it, or was fed them.
+        # A member with this view has applied the same events before it, or was fed them.
         self.machine.on_view(view)
         self.world.note(view.position, self.machine.state())
 
     async def work(self) -> None:
-        """Get the state of the cut, then change counters, and hold what was applied once it is on disk."""
+        """Get the state of the cut, change counters, and hold events that are on disk."""
         chance, group = self.node.random, self.recorder.group
         while not self.lost.is_set():
             await self.node.clock.sleep(self.world.gap_s * chance.fraction())
@@ -182,7 +188,7 @@ class Replica(Listener):
             await group.drain()
 
     def catch_up(self) -> None:
-        """As long as there is no state transfer: from the history that the simulation keeps."""
+        """Get the state from the history of the simulation: there is no state transfer yet."""
         story = self.recorder.story
         cut = next((view for view in story.views if view.is_cut_of(story.member)), None)
         if cut is None:
@@ -204,15 +210,15 @@ class Replica(Listener):
 
 @cache
 def first_run(seed: int) -> tuple[World, bytes]:
-    """The storm of a seed, for all tests that look at it."""
+    """Return the storm of a seed, for all tests that use it."""
     return run(seed)
 
 
 def run(seed: int, machine: type[Counters] = Counters, seconds: float = 10.0) -> tuple[World, bytes]:
-    """A storm over three or five nodes, checked; the world, and the trace."""
+    """Run a storm over three or five nodes, and check it; return world and trace."""
     with Sim(seed, nodes=3 if seed % 2 else 5) as sim:
         world = World(sim, machine, gap_s=0.008 * len(sim.nodes) ** 2)
-        # So slow that a fault mostly finds something under way, and noticed so soon that it stays so.
+        # Slow, so that a fault mostly finds events under way, and noticed early, so that they stay so.
         sim.network.weather = Weather(delay_s=(1e-4, 25e-3), loss=0.05, detection_s=(0.005, 0.3))
         sim.boot(world.program)
         storm(sim, seconds, every_s=(0.02, 1.0))
@@ -226,7 +232,7 @@ def run(seed: int, machine: type[Counters] = Counters, seconds: float = 10.0) ->
 
 
 def traces_of_two_processes(file: str | Path) -> int:
-    """Count the different traces that two processes print which hash strings differently."""
+    """Count the different traces of two processes that hash strings differently."""
     running = [
         subprocess.Popen(
             [*module_command(file), "7"],

@@ -1,4 +1,4 @@
-"""What the allocator of C has given out: counted bytes, which resident memory only follows in large steps."""
+"""Bytes allocated by C code: exact, while resident memory changes in large steps."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ class _Mallinfo(ctypes.Structure):
 
 
 def allocated_bytes() -> int:
-    """Return the bytes that were given out and not given back, of all threads."""
+    """Return the allocated bytes of all threads."""
     LIBC.mallinfo2.restype = _Mallinfo
     found = LIBC.mallinfo2()
     return int(found.uordblks + found.hblkhd)
 
 
 def bytes_per_call(work: Callable[[], object], calls: int = 500) -> float:
-    """Return how many bytes each call leaves allocated, after a tenth of the calls to warm up."""
+    """Return how many bytes each call leaves allocated, after a warm-up."""
     for _ in range(calls // 10):
         work()
     gc.collect()

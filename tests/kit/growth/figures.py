@@ -14,16 +14,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 PAIRS_MAX = 400
-"""Rounds that a slope is computed from: of more, every n-th."""
+"""How many rounds a slope is computed from; of more rounds, every n-th."""
 LONG = 24
-"""Rounds from which on the second half is judged by itself, too."""
+"""From this many rounds on, the second half is judged by itself, too."""
 NOISE = 4.0
-"""A rise within so many median deviations from the line is noise."""
+"""A rise of at most this many median deviations from the line is noise."""
 
 
 @dataclass(frozen=True)
 class Kind:
-    """What a figure counts, and which rise over a whole run is not growth."""
+    """The unit of a figure, and the rise over a run that is not growth."""
 
     unit: str
     slack: float
@@ -57,16 +57,16 @@ class Verdict:
     name: str
     unit: str
     first: float
-    """The median of the first third."""
+    """Median of the first third."""
     last: float
-    """The median of the last third."""
+    """Median of the last third."""
     slope: float
-    """For each round."""
+    """Slope per round."""
     allowed: float
     """The rise over the whole run that is not growth."""
     rise: float
     late_rise: float
-    """The same over the second half of a long run: a cache that fills rises less and less."""
+    """Like `grows`, over the second half of a long run: a cache that fills rises less and less."""
 
     @property
     def grows(self) -> bool:
@@ -108,7 +108,7 @@ class Run:
 
     name: str
     warm_up: int
-    """Rounds at the beginning that do not count: caches fill, pools are made."""
+    """Rounds at the start that do not count: caches fill, pools are created."""
     kinds: dict[str, Kind] = field(default_factory=dict)
     values: dict[str, list[float]] = field(default_factory=dict)
     rounds: int = 0
@@ -133,6 +133,6 @@ class Run:
         return "\n".join([title, HEAD, *(each.row() for each in self.verdicts())])
 
     def require_level(self) -> None:
-        """Raises AssertionError with the table if a figure grows."""
+        """Raise AssertionError with the table if a figure grows."""
         growing = self.growing()
         assert not growing, f"grows: {', '.join(each.name for each in growing)}\n{self.table()}"

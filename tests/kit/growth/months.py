@@ -1,6 +1,6 @@
 """Plans of long runs in which everything comes and goes: `make torture ARGS=--months`.
 
-A plan has no random input: what grows in it grows again in every run that is as long.
+A plan has no random input: growth repeats in every run of the same length.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from tests.kit.growth import queue, server, simulated
 from tests.kit.growth.figures import Run
 
 ROUNDS = 100
-"""Of each plan, if neither rounds nor minutes are given."""
+"""Rounds of each plan, if neither rounds nor minutes are given."""
 WARM_UP = 30
-"""Rounds: pools and caches of a process are full after some twenty."""
+"""Rounds after which the pools and caches of a process are full."""
 LEAST_ROUNDS = 3 * WARM_UP
-"""Fewer do not tell a slope."""
+"""The least rounds for a slope."""
 PLANS: dict[str, Callable[[Path, Iterable[int], int], Run]] = {
     "server": server.months,
     "queues": queue.months,
@@ -26,6 +26,6 @@ PLANS: dict[str, Callable[[Path, Iterable[int], int], Run]] = {
 
 
 def play(name: str, rounds: Iterable[int], warm_up: int = WARM_UP) -> Run:
-    """Play rounds of a plan in a directory of its own."""
+    """Run rounds of a plan in its own directory."""
     with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="holdfast-months.") as directory:
         return PLANS[name](Path(directory), rounds, warm_up)

@@ -1,7 +1,7 @@
-"""Months of queues in minutes: queues come and go, and processes attach to one that stays, and are killed.
+"""Months of queues in minutes: queues come and go, and attached processes are killed.
 
 A round kills a reader that holds messages, a writer in the middle of a put and a process that only attached.
-Their slots, locks, blocks and mappings are found and used again, so every figure stays where it is.
+Their slots, locks, blocks and mappings are found and reused, so every figure stays level.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ LEAKS: dict[str, str] = {
     "attached queues are kept": "descriptors",
     "a message stays taken": "bytes in use",
 }
-"""By what stays: the figure that must show it."""
+"""Leaks by name: the figure that must show it."""
 
 
 class QueueMonths:
-    """A queue that stays, those that do not, and what this process and the directory hold."""
+    """A queue that stays, others that do not, and figures of process and directory."""
 
     def __init__(self, directory: Path, leak: str = "") -> None:
         self.directory = str(directory)
@@ -70,7 +70,7 @@ class QueueMonths:
         assert self._put == self._got, f"{self._put} messages were put, {self._got} came"
 
     def _come_and_go(self) -> None:
-        """A queue from its creation to its end."""
+        """Run a queue from its creation to its end."""
         name = f"round-{self.at:06d}"
         for _ in range(3):
             with Queue.create(name, capacity=1 << 14, directory=self.directory) as queue:
@@ -88,7 +88,7 @@ class QueueMonths:
                 name += "x"
 
     def _killed(self) -> None:
-        """Processes die attached: with messages, in the middle of a put, and idle."""
+        """Kill attached processes: with messages, in the middle of a put, and idle."""
         self.kept.put_many([b"m" * 100] * 6)
         self._put += 6
 
@@ -132,7 +132,7 @@ class QueueMonths:
                     self._got += 1
 
     def _attached(self) -> None:
-        """Attachments of this process; some are detached, the others dropped."""
+        """Attach in this process; detach some attachments, and drop the others."""
         for number in range(4):
             queue = Queue.open("kept", directory=self.directory)
             queue.put(b"y")
@@ -146,7 +146,7 @@ class QueueMonths:
         self._drain()
 
     def _waiting(self) -> None:
-        """A wait that ends by its time, with a thread of its own and with asyncio."""
+        """Wait until a timeout, in a thread and with asyncio."""
 
         async def wait() -> None:
             with contextlib.suppress(Timeout):
@@ -178,7 +178,7 @@ class QueueMonths:
 
 
 def months(directory: Path, rounds: Iterable[int], warm_up: int, leak: str = "") -> Run:
-    """Play the rounds in a process of their own, so that nothing else is counted; return their figures."""
+    """Run the rounds in their own process, so that nothing else counts; return figures."""
     run = Run("queues", warm_up)
     command = [*module_command(__file__), str(directory), leak]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as world:

@@ -1,7 +1,7 @@
-"""Months of a real server in minutes: rounds in which everything that clients create comes and goes.
+"""Months of a real server in minutes: rounds that create and delete everything.
 
-A round is a fixed list of works, so that every figure at its end is that of the round before. Clients speak
-the protocol themselves: what they do is the same each time, and some of it no library would do.
+A round is a fixed list of steps, so that every figure at its end equals that of the round before. The clients
+implement the protocol themselves: they do the same each time, and some things that no library does.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tests.kit.served import Served
 from tests.kit.server.wire_raw import Raw, Type, frame_of, full, id_of
 
 AGE_S = 0.1
-"""Names, stages and sinks that are not used for so long are forgotten."""
+"""Names, stages and sinks that are unused for this long expire."""
 SETTINGS = {
     "broker.sync": "os",
     "broker.housekeeping_s": 0.03,
@@ -47,14 +47,14 @@ SETTINGS = {
     "log.level": "warning",
 }
 JOURNAL = Kind("", 10.0)
-"""Spare files are kept, by how much was written before the last snapshots."""
+"""Spare files are kept, by the amount written before the last snapshots."""
 ADMIN = "/admin/v2/persistent/public/default"
 PROBES = 8
-"""Messages whose calls are counted, each by itself."""
+"""How many messages have their calls counted, each by itself."""
 QUIET_S = 10.0
-"""Nothing takes so long to go; what has not gone then is counted, and shows as growth."""
+"""How long a round waits for objects to go; the rest is counted, and shows as growth."""
 LEAKING_S = 0.4
-"""The same where leaks were planted: it is not waited for what never goes."""
+"""The same with planted leaks, which never go."""
 
 
 class ServerMonths:
@@ -84,7 +84,7 @@ class ServerMonths:
         assert self.http("PUT", f"{ADMIN}/probe") == 204
         assert self.http("POST", f"{ADMIN}/probe/deduplicationEnabled", "true") in (200, 204)
         self.rest: dict[str, int] = {}
-        """What the tables hold when only the probe's topic is there."""
+        """Return the sizes of the tables when only the probe's topic exists."""
         self._probe()
         gone = ("connections", "sessions", "producer names")
         with contextlib.suppress(AssertionError):  # some leaks keep them
@@ -112,12 +112,12 @@ class ServerMonths:
         self.wait_until_quiet()
 
     def wait_until_quiet(self) -> None:
-        """Until all that goes by itself has gone."""
+        """Wait until all that expires has expired."""
         with contextlib.suppress(AssertionError):
             until(lambda: not self._left() and not self._replies(), self.quiet_s)
 
     def _left(self) -> list[str]:
-        """Return what is still there of the round. Ledgers of a topic that stays come and go."""
+        """Return what is left of the round. Ledgers of the topic that stays may vary."""
         now: dict[str, int] = self.watch.ask("tables")
         return [name for name, count in now.items() if name != "ledgers" and count > self.rest[name]]
 
@@ -125,7 +125,7 @@ class ServerMonths:
         return list(self.runtime.glob("*.reply"))
 
     def _probe(self) -> None:
-        """Count the calls of a fixed piece of work: publish, consume, acknowledge."""
+        """Count the calls of fixed work: publish, consume, acknowledge."""
         with self.raw() as raw:
             raw.produce("probe", producer_name="probe")
             raw.subscribe("probe", subscription="probe", consumer=2)
@@ -138,7 +138,7 @@ class ServerMonths:
                 ack = _ack(raw.expect(Type.MESSAGE))
                 raw.ask(Type.ACK, Type.ACK_RESPONSE, **{**ack, "consumer_id": 2})
                 found.append(self.watch.ask("end"))
-            self._calls = min(found)  # housekeeping works beside some of them
+            self._calls = min(found)  # housekeeping runs beside some of them
 
     def _io(self) -> int:
         rows = dict(line.split(": ") for line in Path(f"/proc/{self.pid}/io").read_text().splitlines())
@@ -179,10 +179,10 @@ class ServerMonths:
     def _journal(self) -> int:
         return sum("/data/journal/" in each for each in self._descriptors())
 
-    # -- what rounds are made of -----------------------------------------------------------------------
+    # -- steps of a round ------------------------------------------------------------------------------
 
     def name(self, what: str, number: int = 0) -> str:
-        """A name of equal length that no round before has used."""
+        """Return a new name; all names have the same length."""
         return f"{what}-{self.at:06d}-{number:02d}"
 
     def raw(self, greet: bool = True) -> Raw:
@@ -203,7 +203,7 @@ class ServerMonths:
             link.close()
 
     def connections(self) -> None:
-        """Clients that greet and go, go without a word, in the middle of a frame, or with a reset."""
+        """Connect clients that leave politely, silently, within a frame, or with a reset."""
         greeting = frame_of(Type.CONNECT, client_version="raw", protocol_version=19)
         for number in range(4):
             self.raw().close()
@@ -220,7 +220,7 @@ class ServerMonths:
                 raw.closed()
 
     def producers(self) -> None:
-        """Names of their own on a topic that deduplicates; some are closed, some are cut off."""
+        """Produce under new names to a topic that deduplicates; close some, cut some off."""
         topic = self.name("dedup")
         assert self.http("PUT", f"{ADMIN}/{topic}") == 204
         assert self.http("POST", f"{ADMIN}/{topic}/deduplicationEnabled", "true") in (200, 204)
@@ -232,7 +232,7 @@ class ServerMonths:
                 if number % 2:
                     raw.ask(Type.CLOSE_PRODUCER, producer_id=1)
         assert self.http("DELETE", f"{ADMIN}/{topic}?force=true") == 204
-        with self.raw() as raw:  # names on a topic that stays: they go by their age
+        with self.raw() as raw:  # names on a topic that stays expire by age
             raw.produce("probe", producer_name=self.name("guest"))
             raw.send(1, b"x")
             raw.expect(Type.SEND_RECEIPT)
@@ -246,7 +246,7 @@ class ServerMonths:
             raw.ask(Type.ACK, Type.ACK_RESPONSE, **_ack(raw.expect(Type.MESSAGE)))
 
     def consumers(self) -> None:
-        """Of every type, durable and not, with messages that are acknowledged, given back, and left."""
+        """Consume with every type, durable and not; acknowledge, give back and leave messages."""
         topic = self.name("topic")
         assert self.http("PUT", f"{ADMIN}/{topic}/subscription/keeper") == 204
         with self.raw() as raw:
@@ -273,7 +273,7 @@ class ServerMonths:
         assert self.http("DELETE", f"{ADMIN}/{topic}?force=true") == 204
 
     def schemas(self) -> None:
-        """Schemas of topics that go, watched meanwhile, and looked up."""
+        """Create schemas of topics that are deleted, watched and looked up."""
         topics = [self.name("typed", number) for number in range(2)]
         with self.raw() as raw:
             raw.watch("public/default/typed-.*")
@@ -294,7 +294,7 @@ class ServerMonths:
                 assert self.http("DELETE", f"{ADMIN}/{topic}?force=true") == 204
 
     def refusals(self) -> None:
-        """Requests that are refused, each with a name of its own."""
+        """Send requests that are refused, each with a new name."""
         with self.raw() as raw:
             for number in range(5):
                 missing = f"persistent://nobody/{self.name('ns', number)}/t"
@@ -305,7 +305,7 @@ class ServerMonths:
             assert self.http("GET", f"{ADMIN}/{self.name('missing', number)}/stats") == 404
 
     def routes(self) -> None:
-        """Scrapes, statistics, namespaces; and HTTP connections that are cut off."""
+        """Read metrics, statistics and namespaces; cut off HTTP connections."""
         assert self.http("GET", "/metrics") == 200
         assert self.http("GET", "/admin/v2/brokers/health") == 200
         assert self.http("GET", f"{ADMIN}/probe/stats") == 200
@@ -322,7 +322,7 @@ class ServerMonths:
                     _reset(link)
 
     def sinks(self) -> None:
-        """Stages: committed, dropped, and left behind with their connection."""
+        """Commit stages, drop some, and leave some behind with their connection."""
         topic = self.name("sunk")
         with Client(self.server.url.replace("pulsar", "holdfast", 1)) as client:
             while True:
@@ -331,16 +331,16 @@ class ServerMonths:
                 try:
                     assert client.sink_commit(self.name("query"), 1, [stage.close()])
                     break
-                except NotFound:  # a machine that stands still for long lets the stage grow old
+                except NotFound:  # on a machine that stalls, the stage may expire
                     continue
             client.stage().drop()
             client.stage().append(topic, [b"left behind"] * 10)
         assert self.http("DELETE", f"{ADMIN}/{topic}?force=true") == 204
 
     def ingest(self) -> None:
-        """Producers of this machine: some close, and some are killed with their queue attached."""
+        """Produce on this machine; close some producers, and kill some with their queue."""
         topics = [self.name("local", number) for number in range(2)]
-        for topic in (topics[0], "probe"):  # the queue of the second goes by its age, not with its topic
+        for topic in (topics[0], "probe"):  # the second queue expires by age, not with its topic
             publish(topic, self.runtime).close()
         kill_in(lambda: publish(topics[1], self.runtime))
         kill_in(lambda: ask("probe", self.runtime))
@@ -353,11 +353,11 @@ WORKS: tuple[Callable[[ServerMonths], None], ...] = (
     *(ServerMonths.connections, ServerMonths.producers, ServerMonths.consumers, ServerMonths.schemas),
     *(ServerMonths.refusals, ServerMonths.routes, ServerMonths.sinks, ServerMonths.ingest),
 )
-"""What comes and goes in a round."""
+"""The steps of a round."""
 
 
 def kill_in(work: Callable[[], object]) -> None:
-    """Do something in a process that is killed then, with whatever it holds."""
+    """Call a function in a process that is then killed."""
     pid = os.fork()
     if pid == 0:
         try:
@@ -376,7 +376,7 @@ def publish(topic: str, runtime: Path) -> holdfast.Producer:
 
 
 def ask(topic: str, runtime: Path) -> None:
-    """Ask for a queue, and die before the answer is read."""
+    """Ask for a queue, and die before reading the reply."""
     vars(producer_module)["read_own"] = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
     holdfast.Producer(topic, directory=runtime)
 
@@ -386,7 +386,7 @@ def _ack(*messages: Any) -> dict[str, Any]:
 
 
 def _messages(raw: Raw, count: int) -> list[Any]:
-    """The next messages; what else the server says is not looked at."""
+    """Return the next messages, and ignore other commands of the server."""
     got: list[Any] = []
     while len(got) < count:
         kind, message = raw.hear()
@@ -396,7 +396,7 @@ def _messages(raw: Raw, count: int) -> list[Any]:
 
 
 def _reset(link: socket.socket) -> None:
-    """Closing it then tells the server by a reset, with whatever it has sent."""
+    """Let a close send a reset, in any state."""
     link.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 
@@ -409,7 +409,7 @@ def files_in(directory: Path) -> int:
 
 
 def months(directory: Path, rounds: Iterable[int], warm_up: int, leaks: Sequence[str] = ()) -> Run:
-    """Play the rounds; return their figures."""
+    """Run the rounds; return their figures."""
     run = Run("server", warm_up)
     with ServerMonths(directory, leaks) as world:
         for _ in rounds:

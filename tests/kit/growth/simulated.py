@@ -1,4 +1,4 @@
-"""Months of a broker in virtual time: a round is a day, in which everything that it knows comes and goes.
+"""Months of a broker in virtual time: each day, everything comes and goes.
 
 Nothing of it depends on the machine: the same rounds give the same tables, snapshots, files and calls.
 """
@@ -40,7 +40,7 @@ def objects() -> int:
 
 
 def calls(work: Callable[[], Any]) -> int:
-    """Return how many Python calls it takes, resumed generators included."""
+    """Count Python calls, with resumed generators."""
     count = 0
 
     def seen(frame: FrameType, event: str, argument: object) -> None:
@@ -56,7 +56,7 @@ def calls(work: Callable[[], Any]) -> int:
 
 
 async def churn(broker: Broker, number: int) -> None:
-    """All that comes and goes in a day."""
+    """Create and delete everything of a day."""
     name = f"topic-{number % 3}"
     async with broker.producer(name) as p:
         await p.send_many([b"x"] * 5)
@@ -83,7 +83,7 @@ async def churn(broker: Broker, number: int) -> None:
 
 
 async def age(broker: Broker, number: int) -> None:
-    """What goes by its age: names, sinks, stages, ledgers; and schemas, which go with their topic."""
+    """Create names, sinks, stages and ledgers, which expire, and schemas of topics."""
     for each in range(3):
         async with broker.producer("kept", name=f"sensor-{number:06d}-{each}") as p:
             await p.send_many([b"x"] * 12, sequence=number)  # ledgers roll, and are trimmed
@@ -104,7 +104,7 @@ async def age(broker: Broker, number: int) -> None:
 
 
 def held(broker: Broker) -> dict[str, int]:
-    """What the tables hold: all of it belongs to something that is there."""
+    """Count the entries of the tables, which belong to existing objects."""
     state = broker.machine.state
     return {
         "topics": len(broker.topics),
@@ -158,8 +158,8 @@ class Days:
 
 
 def months(directory: Path, rounds: Iterable[int], warm_up: int) -> Run:
-    """Play the days; return their figures."""
-    run = Run("simulated broker", warm_up)  # and the store looks at its room once an hour
+    """Run the days; return their figures."""
+    run = Run("simulated broker", warm_up)  # the store checks its disk once an hour
     with mock.patch("holdfast.ledger.running.TICK_S", 3600.0):
         days = Days()
         for _ in rounds:

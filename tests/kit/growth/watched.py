@@ -1,8 +1,8 @@
-"""`holdfast serve` that can be looked into: `python -m tests.kit.growth.watched serve …`.
+"""A `holdfast serve` that a test can inspect: `python -m tests.kit.growth.watched serve …`.
 
-Through a Unix socket (`$HOLDFAST_WATCHED`) a test asks what the process holds: objects, entries of all
-containers, allocated blocks and bytes, the broker's tables, its snapshot, and the Python calls between two
-questions. `$HOLDFAST_LEAKS` plants leaks, which the judgement must notice. Times that a client waits for are
+Through a Unix socket (`$HOLDFAST_WATCHED`) a test asks for counts of the process. They are objects, entries
+of all containers, allocated blocks and bytes, the broker's tables, its snapshot, and Python calls between
+requests. `$HOLDFAST_LEAKS` plants leaks, which the judgement must notice. Times that a client waits for are
 short here: a reply of local ingest stays a moment, not a minute.
 """
 
@@ -36,13 +36,13 @@ from tests.kit.growth.allocated import LIBC, allocated_bytes
 DOOR = "HOLDFAST_WATCHED"
 LEAKS_PLANTED = "HOLDFAST_LEAKS"
 IDLE_S = 0.2
-"""A queue of local ingest that is not used for so long is taken away."""
+"""A queue of local ingest that is idle for this long is deleted."""
 CONTAINERS = (dict, list, set, deque)
 
 _START = Broker.start
 
 
-# -- what is held --------------------------------------------------------------------------------------
+# -- counts of objects ---------------------------------------------------------------------------------
 
 
 def is_bounded_cache(each: object) -> bool:
@@ -50,20 +50,20 @@ def is_bounded_cache(each: object) -> bool:
 
 
 class Held:
-    """Counts what this process holds beyond what it held at the start."""
+    """Counts the objects that this process holds beyond those at the start."""
 
     def __init__(self) -> None:
-        gc.unfreeze()  # what the server put aside counts, too
+        gc.unfreeze()  # frozen objects of the server count, too
         gc.collect()
         found = gc.get_objects()
         self._containers = [each for each in found if issubclass(type(each), CONTAINERS)]
-        """They are there for good; what is put into them counts."""
+        """Exclude the objects that exist now; what is added to them counts."""
         self._caches = [each for each in found if is_bounded_cache(each)]
         del found
-        gc.freeze()  # so that each look at the others is quick
+        gc.freeze()  # so that each count of the others is fast
 
     def look(self) -> dict[str, int]:
-        """Empty caches that have a bound; then count."""
+        """Empty bounded caches; then count."""
         for each in (*self._caches, *filter(is_bounded_cache, gc.get_objects())):
             each.cache_clear()
         gc.collect()
@@ -98,7 +98,7 @@ class Calls:
 
 
 class Door:
-    """Answers what a test asks, in the server's loop."""
+    """Answers the requests of a test, in the server's event loop."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -110,12 +110,12 @@ class Door:
         return await found if asyncio.iscoroutine(found) else found
 
     async def tidy(self) -> None:
-        """Take snapshots, behind which files that are not needed are closed and removed."""
+        """Take snapshots, behind which unneeded files are closed and deleted."""
         for _ in range(2):
             await self._broker.admin.snapshot()
 
     def rest(self) -> None:
-        """From here on it is counted what is held."""
+        """Start to count objects from here on."""
         self._held = Held()
 
     def held(self) -> dict[str, int]:
@@ -132,7 +132,7 @@ class Door:
         return self._calls.end()
 
     def tables(self) -> dict[str, int]:
-        """What must be gone when every client is: it goes at once, or with a short age."""
+        """Count what must be gone soon after the last client."""
         state, broker = self._broker.machine.state, self._broker
         server, ingest = PARTS[Server], PARTS[Ingest]
         return {
@@ -165,7 +165,7 @@ async def serve_door(broker: Broker, path: str) -> None:
 
 
 class Watch:
-    """The door from outside, one connection for all questions."""
+    """The control socket, with one connection for all requests."""
 
     def __init__(self, path: Path) -> None:
         self._socket = socket.socket(socket.AF_UNIX)
@@ -187,7 +187,7 @@ class Watch:
 PARTS: dict[type, Any] = {}
 """The server and its local ingest."""
 KEPT: list[Any] = []
-"""Where leaks keep what they keep."""
+"""Objects that planted leaks keep."""
 
 
 def _after(cls: type, name: str, keep: Callable[[Any], object]) -> None:
@@ -203,7 +203,7 @@ def _after(cls: type, name: str, keep: Callable[[Any], object]) -> None:
 
 
 def _note(kind: Any) -> None:
-    """Remember the object of this type that is made."""
+    """Remember the object of this type that is created."""
     _after(kind, "__init__", lambda made: PARTS.__setitem__(kind, made))
 
 
@@ -252,7 +252,7 @@ LEAKS: dict[str, tuple[str, Callable[[], None]]] = {
         lambda: setattr(Publications, "gone", _nothing),
     ),
 }
-"""By what stays: the figure that must show it, and how the leak is planted."""
+"""Leaks by name: the figure that must show it, and the code that plants it."""
 
 
 def run(arguments: list[str]) -> int:

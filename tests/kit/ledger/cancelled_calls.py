@@ -1,4 +1,4 @@
-"""Calls of the core in a thread, whose caller is cancelled meanwhile."""
+"""Calls of the core in a thread, whose caller is cancelled before they end."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Slow:
         return self._work()
 
     def read(self, *arguments: Any) -> None:
-        """Nothing is in the page cache; the second call is that of the thread."""
+        """Find nothing in the page cache; the second call comes from the thread."""
         if arguments[5]:
             self._work()
 
@@ -39,7 +39,7 @@ class Slow:
 
 
 def switching(core: Slow) -> Coroutine[Any, Any, Any]:
-    """A ledger's rewrite, where the writer goes on in another file."""
+    """Switch the writer to another file, as a rewrite does."""
     writer = NativeWriter.__new__(NativeWriter)
     writer._writer = core  # type: ignore[assignment]
     return writer.use_generation(1, 2)
@@ -63,7 +63,7 @@ CALLS: tuple[Callable[[Slow], Coroutine[Any, Any, Any]], ...] = (switching, read
 
 
 def a_cancelled_call_ends_with_its_thread(call: Callable[[Slow], Coroutine[Any, Any, Any]]) -> None:
-    """Require that a cancelled caller waits for its thread; then nothing holds the object."""
+    """Check that a cancelled caller waits for its thread, and the object is freed."""
 
     async def work(core: Slow) -> None:
         task = asyncio.create_task(call(core))

@@ -1,4 +1,4 @@
-"""What the tests of the store check, and mutants of the store must fail: sweeps of faults, storms, damage."""
+"""Checks of the store that its mutants must fail: sweeps of faults, storms, damage."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ NTH_MAX = 2000
 
 
 def following(nth: int, dense: int = 2) -> int:
-    """Return the call that fails next in a sweep: the later ones repeat themselves."""
+    """Return the next failing call of a sweep; later calls are thinned out."""
     return nth + pick(test=1 + nth // dense, nightly=1)
 
 
 async def everything(life: Life, turns: int = 3) -> None:
-    """Each thing that a store does, until it has failed: work, snapshots, trims, several journal files."""
+    """Do all that a store does, until it fails: work, snapshots, trims, journal files."""
     try:
         for turn in range(turns):
             for n in range(6):
@@ -47,7 +47,7 @@ async def everything(life: Life, turns: int = 3) -> None:
 
 
 def attempt(world: World, turns: int = 3) -> str:
-    """A life under a fault: what became of it."""
+    """Run a life under a fault; return how it ended."""
 
     async def use(life: Life) -> str:
         await everything(life, turns)
@@ -60,7 +60,7 @@ def attempt(world: World, turns: int = 3) -> str:
 
 
 def account(world: World) -> None:
-    """After the machine went down: all that was told durable is there, and it goes on."""
+    """Crash, and check that durable events are there and work continues."""
 
     async def use(life: Life) -> None:
         await life.check_entries()
@@ -104,11 +104,11 @@ def the_nth_call_fails(operation: str, error: int) -> None:
     def arm(world: World, nth: int) -> None:
         world.platter.fail(nth, error, operation)  # type: ignore[attr-defined]
 
-    fresh = operation in ("preallocate", "make_directory")  # what only a new directory needs
-    dense = 4 if operation == "sync" else 2  # the mutants of the store need them
+    fresh = operation in ("preallocate", "make_directory")  # needed by a new directory only
+    dense = 4 if operation == "sync" else 2  # the mutants of the store need more calls
     seen = sweep_sim(arm, lambda world: not world.platter._faults, fresh, dense)  # type: ignore[attr-defined]
     if operation in ("write", "sync", "open", "rename", "unlink", "sync_directory"):
-        assert seen.get("worked", 0) > 0, "most of them are mended"
+        assert seen.get("worked", 0) > 0, "most of them are repaired"
 
 
 def a_power_cut_after_a_failed_sync_of_the_journal(seed: int) -> None:
@@ -130,11 +130,11 @@ def a_power_cut_after_a_failed_sync_of_the_journal(seed: int) -> None:
 # -- storms ----------------------------------------------------------------------------------------------
 
 BUSY = replace(SMALL, snapshot_bytes=48 << 10, snapshot_s=0.5)
-"""Snapshots all the time."""
+"""Frequent snapshots."""
 
 
 def busy(chance: SeededRandomness, frames: int = 400) -> Use:
-    """A life's work, drawn: until it is ended, or all is done."""
+    """Return random work for a life."""
 
     async def use(life: Life) -> None:
         for n in range(frames):
@@ -162,13 +162,13 @@ def busy(chance: SeededRandomness, frames: int = 400) -> Use:
 
 
 def storm(world: SimWorld, chance: SeededRandomness, lives: int, moment_s: float = 0.4) -> None:
-    """Lives that end by a power cut, or by SIGKILL: then what was written and not synced is still there."""
+    """Run lives that end by a power cut or SIGKILL, which keeps unsynced writes."""
     for _ in range(lives):
         world.die(busy(chance), moment_s=chance.between(0.0, moment_s), kill=chance.happens(0.5))
 
 
 def power_cuts(seed: int, sync: str, lives: int = 8) -> None:
-    """End lives by power cuts and kills; what was told durable is there."""
+    """End lives by power cuts and kills; check that durable events are there."""
     chance = SeededRandomness(seed, f"store {sync}")
     with simulated(seed, replace(BUSY, sync=sync)) as world:  # type: ignore[arg-type]
         storm(world, chance, lives)
@@ -185,7 +185,7 @@ def power_cuts(seed: int, sync: str, lives: int = 8) -> None:
 def a_kill_and_then_a_power_cut(seed: int, lives: int = 8) -> None:
     """End lives by a kill and a power cut in turn.
 
-    Journals are short: the next life soon goes on in another file, whose syncs do not cover the first.
+    Journals are short: the next life soon continues in another file, whose syncs do not cover the first.
     """
     chance = SeededRandomness(seed, "short journals")
     with simulated(seed, replace(SMALL, journal_bytes=16 << 10)) as world:
@@ -237,7 +237,7 @@ async def work(life: Life, frames: int = 20) -> None:
 
 
 def trimmed(world: SystemWorld) -> Path:
-    """Two snapshots, and between them a trim; the newest."""
+    """Make two snapshots with a trim in between; return the newest."""
 
     async def use(life: Life) -> None:
         for n in range(3):
@@ -267,17 +267,17 @@ def a_damaged_snapshot_after_a_trim_costs_nothing(world: SystemWorld) -> None:
 
 
 def a_sync_that_failed_before_a_restart(seed: int) -> None:
-    """Read a round whose sync failed, from the cache of the kernel; then the power fails.
+    """Read a round whose sync failed from the kernel's cache; then cut the power.
 
-    On a disk that forgets: both syncs of a round fail, the store stops; the next one reads the round all the
-    same, goes on, and confirms what follows.
+    On a disk that loses unsynced writes, both syncs of a round fail, and the store stops. The next store
+    reads the round all the same, continues, and confirms later events.
     """
     with simulated(seed) as world:
 
         async def fail(life: Life) -> None:
             await life.until(life.mixture(0))
             world.platter.fail(1, errno.EIO, "sync")  # of the round
-            world.platter.fail(2, errno.EIO, "sync")  # of whatever the next file needs
+            world.platter.fail(2, errno.EIO, "sync")  # of the next file
             world.platter.fail(3, errno.EIO, "sync")
             world.platter.fail(4, errno.EIO, "sync")
             await life.until(life.mixture(1))
@@ -299,7 +299,7 @@ def a_sync_that_failed_before_a_restart(seed: int) -> None:
 
 
 def closed_at_every_step_of_its_start(world: World, patch: pytest.MonkeyPatch) -> None:
-    """Begin each life in a new journal file, and close it one turn of the loop later than the last."""
+    """Close each life one loop turn later after its start in a new file."""
     patch.setattr(Journaling, "_full", lambda *_: 0)
     world.live(work, close=False)
     last_d = world.oracle.told

@@ -1,4 +1,4 @@
-"""Where the doctor finds a journal torn."""
+"""Checks of the doctor on torn journals."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ def flip(path: Path, offset: int) -> None:
 
 
 def rounds_of(path: Path) -> list[int]:
-    """Where the rounds of a journal file begin."""
+    """Return the offsets of the rounds in a journal file."""
     content = path.read_bytes()
     return [at for at in range(PAGE, len(content), PAGE) if content[at : at + 4] == b"HF\3\1"]
 
 
 def last_file(directory: Path) -> Path:
-    """The newest journal file that is in use."""
+    """Return the newest journal file with rounds."""
     return [path for path in sorted((directory / JOURNAL).glob("0*")) if rounds_of(path)][-1]
 
 
 def a_torn_last_round_is_named(directory: Path) -> None:
-    """With file and offset, as a note: nothing in it was confirmed."""
+    """Check that a torn last round is a note with file and offset."""
     path = last_file(directory)
     last = rounds_of(path)[-1]
-    flip(path, last + 100)  # behind its header: a first round without one would be no round at all
+    flip(path, last + 100)  # behind its header, so that it still looks like a round
     found = examine(directory)
     assert found.sound
     assert [(each.file, each.offset) for each in found.findings] == [(f"{JOURNAL}/{path.name}", last)]

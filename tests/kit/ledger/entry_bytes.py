@@ -1,6 +1,6 @@
-"""Pulsar's entries and the frames around them, written and read by hand: what the core is checked against.
+"""Encode and decode Pulsar's entries and their frames without the core, to check the core.
 
-Nothing here uses the core: two programs that agree are worth more than one that agrees with itself.
+Two programs that agree are worth more than one that agrees with itself.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _TABLE = _table()
 
 
 def crc32c(data: bytes) -> int:
-    """One byte at a time, from the polynomial."""
+    """Compute the checksum one byte at a time, from the polynomial."""
     crc = 0xFFFFFFFF
     for byte in data:
         crc = crc >> 8 ^ _TABLE[(crc ^ byte) & 0xFF]
@@ -59,7 +59,7 @@ def varint(value: int) -> bytes:
 
 
 def encode(fields: Iterable[tuple[int, Value]]) -> bytes:
-    """A protocol buffer of these fields, in this order: ints as varints, bytes with their size."""
+    """Encode fields as a protocol buffer, in order: ints as varints, bytes with their size."""
     out = b""
     for number, value in fields:
         if isinstance(value, int):
@@ -70,7 +70,7 @@ def encode(fields: Iterable[tuple[int, Value]]) -> bytes:
 
 
 def decode(data: bytes) -> Fields:
-    """The fields of a protocol buffer that has only varints and bytes."""
+    """Decode a protocol buffer that has only varints and bytes."""
     at = 0
 
     def number() -> int:
@@ -103,14 +103,14 @@ def pair(key: str, value: str) -> bytes:
 
 
 def entry(metadata: Iterable[tuple[int, Value]], payload: bytes) -> bytes:
-    """Magic, sum, metadata, payload."""
+    """Encode an entry: magic, checksum, metadata, payload."""
     encoded = encode(metadata)
     summed = struct.pack(">I", len(encoded)) + encoded + payload
     return b"\x0e\x01" + struct.pack(">I", crc32c(summed)) + summed
 
 
 def batch_payload(parts: Iterable[tuple[Fields, bytes]]) -> bytes:
-    """The messages of a batch: the fields of each beside its size, and its bytes."""
+    """Encode the messages of a batch from their fields and payloads."""
     out = b""
     for fields, payload in parts:
         encoded = encode([*fields, (SINGLE["payload_size"], len(payload))])
@@ -120,7 +120,7 @@ def batch_payload(parts: Iterable[tuple[Fields, bytes]]) -> bytes:
 
 @dataclass
 class Message:
-    """What one message of an entry is, by its fields' names; repeated ones are lists."""
+    """A message of an entry, by the names of its fields."""
 
     payload: bytes
     fields: dict[str, Value] = field(default_factory=dict)
@@ -140,14 +140,14 @@ def _message(fields: Fields, names: dict[str, int], payload: bytes) -> Message:
             assert isinstance(text, bytes)
             out.properties.append((key.decode(), text.decode()))
         else:
-            assert name not in out.fields, f"{name} stands there twice"
+            assert name not in out.fields, f"{name} occurs twice"
             out.fields[name] = value
     return out
 
 
 @dataclass
 class Decoded:
-    """An entry, taken apart."""
+    """A decoded entry."""
 
     whole: Message
     parts: list[Message]  # of a batch
@@ -182,7 +182,7 @@ class Publish:
 
 
 def decode_frame(frame: bytes) -> tuple[int, list[tuple[int, int, bytes]]]:
-    """(time, [(kind, version, body)])."""
+    """Decode a frame to its time and a list of (kind, version, body)."""
     magic, version, zero, count, time_ns = struct.unpack_from("<HBBIQ", frame)
     assert (magic, version, zero) == (0x5246, 1, 0)
     events = list(_events(frame[16:]))
@@ -214,7 +214,7 @@ def decode_publish(body: bytes) -> Publish:
 
 
 def block(kind: int, tag: int, payload: bytes, time_ns: int = 0) -> bytes:
-    """A block of native/holdfast/base/block.hpp with the sum of its payload."""
+    """Encode a block of native/holdfast/base/block.hpp with the full checksum."""
     head = struct.pack("<HBBIQQII", 0x4648, kind, 1, len(payload), tag, time_ns, 0, 0)
     crc = crc32c(head + payload)
     return head[:24] + struct.pack("<I", crc) + head[28:] + payload
@@ -225,7 +225,7 @@ def file_header(kind: int, number: int, incarnation: bytes) -> bytes:
 
 
 def ledger(entries: Iterable[bytes], time_ns: int = 1000, step_ns: int = 1) -> tuple[bytes, list[int]]:
-    """What follows the header in a ledger's data file, and the entries' offsets; times rise by a step."""
+    """Encode a ledger's data file without header; return it with the entries' offsets."""
     data, offsets = bytearray(), []
     for number, each in enumerate(entries):
         offsets.append(64 + len(data))

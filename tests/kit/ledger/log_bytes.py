@@ -1,4 +1,4 @@
-"""The bytes of frames, rounds and ledgers, built and read with `struct`: nothing of what is tested helps."""
+"""Encode and decode frames, rounds and ledgers with `struct`, to check the core."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PAGE = 4096
 
 
 def publish(topic: int, session: int, epoch: int, producer: str, entries: Sequence[Entry]) -> Event:
-    """The publish event of these entries."""
+    """Encode the publish event of these entries."""
     name = producer.encode()
     head = struct.pack("<QQQIHH", topic, session, epoch, len(entries), len(name), 0) + name
     rows = b"".join(struct.pack("<qII", sequence, span, len(data)) for sequence, span, data in entries)
@@ -27,7 +27,7 @@ def publish(topic: int, session: int, epoch: int, producer: str, entries: Sequen
 
 
 def frame(events: Sequence[Event], time: int = 7) -> bytes:
-    """One frame of these events."""
+    """Encode a frame of these events."""
     head = struct.pack("<HBBIQ", 0x5246, 1, 0, len(events), time)
     return head + b"".join(
         struct.pack("<IBBH", len(body), kind, version, 0) + body for kind, version, body in events
@@ -35,7 +35,7 @@ def frame(events: Sequence[Event], time: int = 7) -> bytes:
 
 
 def entries_of(event: bytes) -> tuple[int, list[bytes]]:
-    """The topic and the entries of a publish event's body."""
+    """Decode topic and entries of a publish event's body."""
     topic, _, _, count, name_size, _ = struct.unpack_from("<QQQIHH", event)
     rows = 32 + name_size
     at = rows + 16 * count
@@ -48,7 +48,7 @@ def entries_of(event: bytes) -> tuple[int, list[bytes]]:
 
 
 def events_of(data: bytes) -> list[Event]:
-    """The events of a frame."""
+    """Decode the events of a frame."""
     magic, version, _, count, _ = struct.unpack_from("<HBBIQ", data)
     assert (magic, version) == (0x5246, 1)
     out, at = [], 16
@@ -61,7 +61,7 @@ def events_of(data: bytes) -> list[Event]:
 
 
 def block(data: bytes, at: int, kind: int, tag: int) -> tuple[bytes, int, int] | None:
-    """Payload, time and end (padded) of the block there; None: it is not sound."""
+    """Return payload, time and padded end of a block; `None` if it is damaged."""
     if len(data) < at + 32:
         return None
     magic, found, flags, size, found_tag, time, crc, zero = struct.unpack_from("<HBBIQQII", data, at)
@@ -87,7 +87,7 @@ class JournalFrame:
 
 
 def rounds_of(data: bytes, first_d: int = 1, salt: int = 0) -> list[list[JournalFrame]]:
-    """The whole rounds of a journal file; it may end torn."""
+    """Decode the whole rounds of a journal file; it may end torn."""
     out: list[list[JournalFrame]] = []
     at = PAGE
     while found := block(data, at, ROUND, first_d):
@@ -113,7 +113,7 @@ def rounds_of(data: bytes, first_d: int = 1, salt: int = 0) -> list[list[Journal
 
 
 def ledger_of(data: bytes, index: bytes, base: int, first: int) -> list[bytes]:
-    """The entries of a piece of a ledger that begins at file offset `base` with entry `first`."""
+    """Decode a part of a ledger, from file offset `base` and entry `first` on."""
     out: list[bytes] = []
     at = 0
     while at < len(data):
@@ -127,7 +127,7 @@ def ledger_of(data: bytes, index: bytes, base: int, first: int) -> list[bytes]:
 
 
 def ledger_file(directory: Path, ledger: int) -> list[bytes]:
-    """The entries of a ledger, by its index; its tail may be torn."""
+    """Decode the entries of a ledger, by its index; its tail may be torn."""
     out: list[bytes] = []
     files = [directory / f"ledgers/{ledger:016x}{ending}" for ending in (".data", ".index")]
     if not all(file.exists() for file in files):

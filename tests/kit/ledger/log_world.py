@@ -1,4 +1,4 @@
-"""A log with its writer in a directory and what its files must hold. Without pytest: for children too."""
+"""A log with its writer in a directory, and expected files. Works without pytest."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SALT = int.from_bytes(INCARNATION[:8], "little")
 
 
 def journaled(path: Path, first_d: int = 1) -> dict[int, list[bytes]]:
-    """The entries of the two topics that the whole rounds of a journal hold."""
+    """Return the entries of both topics in the whole rounds of a journal."""
     out: dict[int, list[bytes]] = {1: [], 2: []}
     for each in rounds_of(path.read_bytes(), first_d, SALT):
         for part in each:
@@ -49,7 +49,7 @@ class World:
         return self.log.finish(urgent).last_d
 
     def wait(self, d: int) -> Report:
-        """Until D is durable, or the writer fails."""
+        """Wait until D is durable, or the writer fails."""
         while True:
             report = self.writer.poll()
             if report.error or report.durable_d >= d:
@@ -67,7 +67,7 @@ class World:
         return error
 
     def check(self, journal: str = "journal") -> None:
-        """All that was sent stands in the journal and in the ledgers."""
+        """Check that journal and ledgers have all entries."""
         assert journaled(self.directory / journal) == self.sent
         for topic, entries in self.sent.items():
             ledger = self.log.tail(topic)[1]

@@ -28,16 +28,16 @@ from holdfast.system import Clock, Disk, File
 from holdfast.system.files import write_all
 
 PATIENCE_S = 0.010
-"""How long what is not urgent may wait for company."""
+"""How long a round that is not urgent waits for more events."""
 OS_SYNC_S = 1.0
 """How often `sync = os` syncs."""
 COUNT_MAX = 4096
-"""How many entries one read gives at most."""
+"""How many entries one read returns at most."""
 FILES_MAX = 128
 
 
 class SimFiles:
-    """The files of a store in the place of the core's."""
+    """Creates writer and reader over any `Disk`, in place of the core's."""
 
     def __init__(self, disk: Disk, clock: Clock) -> None:
         self._disk, self._clock = disk, clock
@@ -58,7 +58,7 @@ class _Ledger:
 
 
 class SimWriter:
-    """The same without a thread, over any `Disk`: what the simulation runs."""
+    """A writer like the core's, as a task over any `Disk`, for the simulation."""
 
     def __init__(self, log: Log, disk: Disk, sync: Sync, incarnation: bytes, clock: Clock) -> None:
         self._log = log
@@ -83,7 +83,7 @@ class SimWriter:
         self._journal: File | None = None
         self._offset = 0
         self._space = 0
-        """Of the round that is being written, in the journal."""
+        """Bytes of the current round in the journal."""
         self._next: tuple[File, int] | None = None
         self._calls = 0
         self._left: list[File] = []
@@ -193,7 +193,7 @@ class SimWriter:
                 self._failure = failure.what
 
     async def _wait(self) -> bool:
-        """Until there is something to do. False: end."""
+        """Wait for work; return `False` at the end."""
         while True:
             self._work.clear()
             waits = self._round is not None or self._log.pending_bytes > 0
@@ -213,7 +213,7 @@ class SimWriter:
         self._journal_written = self._journal_synced = self._round is not None and not self._round.first_d
         self._writes_done = 0
         if self._round is not None and not self._round.urgent and self._mode != "always":
-            with contextlib.suppress(TimeoutError):  # until something else comes
+            with contextlib.suppress(TimeoutError):  # until more events come
                 async with asyncio.timeout(PATIENCE_S):
                     await self._work.wait()
 
@@ -226,20 +226,20 @@ class SimWriter:
         self._journals = self._calls
 
     async def _write_round(self, found: Round) -> None:
-        # Not the exception itself: its traceback would keep the round, and its bytes, as long as this frame.
+        # Not the exception itself: its traceback would hold the round and its bytes as long as this frame.
         ledger_failure: tuple[str, int, str] | None = None
         for step in _core.ROUND_PLAN:
             match step:
                 case "journal_write":
                     if not self._journal_written:
                         await self._write_journal(found)
-                case "ledger_write":  # the journal does not wait for one that has no room
+                case "ledger_write":  # a ledger without room does not delay the journal
                     ledger_failure = await self._write_ledgers(found)
                 case "journal_sync":
                     if not self._journal_synced:
                         await self._sync_journal(found)
                 case _:
-                    raise AssertionError(f"the plan has a step that this writer does not know: {step}")
+                    raise AssertionError(f"this writer does not know step {step} of the plan")
         if self._journal_synced:
             self._journal_d = max(self._journal_d, found.settled_d)
         if ledger_failure is not None:
@@ -307,7 +307,7 @@ class SimWriter:
             raise _Failure(op, error.errno or errno.EIO, path) from None
 
     async def _open_ledger(self, file: LedgerFile, offset: int) -> _Ledger:
-        """Open a ledger. One that begins here is emptied of leftovers."""
+        """Open a ledger; empty the files of a ledger that begins here."""
         fresh = offset == FILE_HEADER and file.generation == 0
         files: list[File] = []
         for path, kind in ((file.data_path, FileKind.LEDGER_DATA), (file.index_path, FileKind.LEDGER_INDEX)):
@@ -343,7 +343,7 @@ class _Failure(Exception):
 
 
 class DiskReader:
-    """The same over a `Disk`."""
+    """A reader like the core's, over any `Disk`."""
 
     def __init__(self, disk: Disk, incarnation: bytes) -> None:
         self._disk = disk
@@ -391,7 +391,7 @@ class DiskReader:
         return found
 
     async def _opened(self, file: LedgerFile) -> tuple[File, File]:
-        """Both files, or none: the second may be gone, or the first another ledger's."""
+        """Open both files, or none: the second may be gone, or the first another ledger's."""
         async with contextlib.AsyncExitStack() as opened:
             data = await self._disk.open(file.data_path)
             opened.push_async_callback(data.close)

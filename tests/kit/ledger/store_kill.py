@@ -1,4 +1,4 @@
-"""What the victims of torture/test_store_kill.py do: everything, in an order that depends on nothing."""
+"""The work of the victims in torture/test_store_kill.py, always in the same order."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def scenario(life: Life) -> None:
 
 
 def run(path: str, told: object = None) -> None:
-    """In the victim: one life; what is durable is told as it happens."""
+    """Run one life in the victim; report durable events as they happen."""
     world = SystemWorld(Path(path), native=True)
 
     async def use(life: Life) -> None:

@@ -1,7 +1,7 @@
-"""A small machine on the real log, and worlds in which a store lives many lives: for every test of the store.
+"""A small machine on the real log, and worlds in which stores live.
 
 The machine counts (`add`), publishes to three topics, seals and trims their ledgers. An `Oracle` outside the
-worlds keeps every state and every entry by D, so that after any life it is known what must be there.
+worlds keeps every state and every entry by D, so that a test knows what must be there after any life.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.kit.sim import Sim, SimNode
 TOPICS = (1, 2, 3)
 ADD, SEAL, TRIM, REFUSED = 100, 101, 102, 103
 SMALL = StoreOptions(journal_bytes=64 << 10, reserve_bytes=64 << 10, snapshot_bytes=1 << 30, snapshot_s=1e9)
-"""Small files, and no snapshot that nobody asked for."""
+"""Small files, and snapshots only on request."""
 
 
 @dataclass(frozen=True)
@@ -37,13 +37,13 @@ class Captured:
 
 
 class Toy:
-    """What a broker's machine is to a store, in a hundred lines."""
+    """A machine for a store, in a hundred lines."""
 
     def __init__(self) -> None:
         self.log = Log()
         self.counters: dict[str, int] = {}
         self.ledgers: dict[int, list[int]] = {}
-        """ledger: topic, first ordinal, entries, size."""
+        """By ledger: topic, first ordinal, entries, size."""
         self.sealed: set[int] = set()
         """Topics whose next publish opens a ledger."""
         self.position = Position(0, 0)
@@ -59,7 +59,7 @@ class Toy:
         return json.dumps([*tables, self.log.next_ledger])
 
     def apply(self, position: Position, frame: bytes, redo: bool = False) -> int:
-        """The last D after it."""
+        """Apply a frame; return the last D."""
         self.log.begin(frame, position.view, position.index, redo)
         while (event := self.log.step()) is not None:
             kind, _, body = event
@@ -116,14 +116,14 @@ class Toy:
 
 @dataclass
 class Oracle:
-    """What was applied, by D. Shared by all lives of a world; a life that lost its end cuts it."""
+    """Applied events by D. A life that lost its end cuts it."""
 
     states: dict[int, str] = field(default_factory=lambda: {0: Toy().state()})
     positions: dict[int, Position] = field(default_factory=lambda: {0: Position(0, 0)})
     entries: dict[int, list[tuple[int, bytes]]] = field(default_factory=lambda: {t: [] for t in TOPICS})
-    """Per topic: (D, payload)."""
+    """By topic: (D, payload)."""
     told: int = 0
-    """The highest D that anybody was told is durable."""
+    """The highest D that was reported durable."""
 
     def cut(self, d: int) -> None:
         self.states = {each: state for each, state in self.states.items() if each <= d}
@@ -132,7 +132,7 @@ class Oracle:
 
 
 class Life:
-    """A store from its opening to its end, with a machine and everything that it was told."""
+    """A store from open to close, with its machine and all reports of the store."""
 
     def __init__(self, oracle: Oracle, store: Store, machine: Toy, recovered: Recovered) -> None:
         self.oracle = oracle
@@ -192,7 +192,7 @@ class Life:
         return self.frame(lambda frame: frame.event(TRIM, 1, str(topic).encode()))
 
     def mixture(self, n: int, size: int = 100) -> int:
-        """A frame of several kinds; nth in a life."""
+        """Apply the nth frame of a life, with events of several kinds."""
 
         def build(frame: Frame) -> None:
             frame.event(ADD, 1, json.dumps([f"c{n % 5}", n]).encode())
@@ -214,7 +214,7 @@ class Life:
     # -- what must hold --------------------------------------------------------------------------------
 
     def check_state(self) -> None:
-        """The state is that of its last D, which is not below what anybody was told (I33)."""
+        """Check the state of the last D, which covers all that was reported durable (I33)."""
         last_d = self.recovered.last_d
         assert last_d >= self.oracle.told, f"D {self.oracle.told} was durable, and recovery ends at {last_d}"
         assert self.machine.state() == self.oracle.states[last_d]
@@ -222,7 +222,7 @@ class Life:
         self.oracle.cut(last_d)
 
     async def check_entries(self) -> int:
-        """Every entry of every live ledger is what was published. How many."""
+        """Check that every entry of every live ledger is as published; return the count."""
         count = 0
         for ledger, (topic, first, entries, _) in sorted(self.machine.ledgers.items()):
             at = 0
@@ -255,12 +255,15 @@ class World:
         return SimFiles(disk, clock)
 
     def crash(self, survival: float | None = None) -> None:
-        """The power goes between two lives. Real files do not notice."""
+        """Cut the power between two lives. Real files are not affected."""
 
     def live(
         self, use: Use | None = None, close: bool | None = True, check: bool = True, **opening: Any
     ) -> Any:
-        """One life: open, recover, check, start, use. `close`: cleanly, not cleanly, or (None) not at all."""
+        """Run one life: open, recover, check, start, use.
+
+        `close`: cleanly, not cleanly, or (None) not at all.
+        """
 
         async def life(disk: Disk, clock: Clock, randomness: Randomness) -> Any:
             options = opening.pop("options", self.options)
@@ -289,7 +292,7 @@ class World:
 
 
 class SystemWorld(World):
-    """Real files: the task as the writer, or the core's thread."""
+    """Real files, with the simulated writer or the core's thread."""
 
     def __init__(self, path: Path, native: bool, options: StoreOptions = SMALL) -> None:
         super().__init__(options)
@@ -337,7 +340,7 @@ class SimWorld(World):
     def die(
         self, use: Use, moment_s: float, survival: float | None = None, kill: bool = False, **opening: Any
     ) -> None:
-        """A life that is ended at some moment, wherever it is: by a power cut, or (`kill`) it alone."""
+        """Run a life that ends by a power cut or (`kill`) by SIGKILL."""
 
         async def life(disk: Disk, clock: Clock, randomness: Randomness) -> None:
             files = self.files(disk, clock)

@@ -1,4 +1,4 @@
-"""Topics made by hand: entries of all kinds that clients publish, the rows that they are, and a reader."""
+"""Topics made without the core: entries of all kinds, expected rows, and a reader."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ FIRST = 1000
 """The ordinal of the first entry."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 STORED_NS, STEP_NS = 1_794_700_000_123_456_789, 1_234_567
-"""When the first entry was stored, and how much later each next one."""
+"""Stored time of the first entry, and the step to each next one."""
 Row = dict[str, Any]
 
 
 class MemoryTopic:
-    """As `holdfast.columns.files.FileTopic`, from bytes."""
+    """A topic like `holdfast.columns.files.FileTopic`, from bytes."""
 
     name = "persistent://public/default/orders-partition-3"
     incarnation = bytes(16)
@@ -63,12 +63,12 @@ def moment(ms: int) -> datetime | None:
 
 
 def stored(entry: int) -> datetime:
-    """When an entry of a MemoryTopic was stored."""
+    """Return when an entry of a MemoryTopic was stored."""
     return EPOCH + timedelta(microseconds=(STORED_NS + entry * STEP_NS) // 1000)
 
 
 class Maker:
-    """Makes entries, and notes the rows that a reader should see."""
+    """Makes entries, and records the rows that a reader should return."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -79,7 +79,7 @@ class Maker:
         self._places: dict[int, list[int]] = {}
         self._last: set[int] = set()
         self.chunked: dict[int, list[int]] = {}
-        """The ordinals of the parts of chunked messages, by that of the last one."""
+        """Ordinals of the parts of chunked messages, by the ordinal of the last part."""
 
     def row(self, index: int, payload: bytes | None, metadata: dict[str, Any], own: dict[str, Any]) -> Row:
         return {
@@ -99,7 +99,7 @@ class Maker:
         }
 
     def own(self, numbers: dict[str, int]) -> tuple[dict[str, Any], Fields]:
-        """Key, event time and properties of one message: as they are, and as fields."""
+        """Draw key, event time and properties of a message, with their fields."""
         choose, out, fields = self.random, dict[str, Any](), list[tuple[int, Value]]()
         if choose.random() < 0.5:
             key = choose.randbytes(choose.randrange(9)) if choose.random() < 0.5 else b"\xc3\xa4key"
@@ -172,7 +172,7 @@ class Maker:
         self.rows.append({**row, "encryption": self.entries[-1][10 : 10 + size]})
 
     def begin_chunked(self) -> None:
-        """Its parts come between other entries (`part`)."""
+        """Start a chunked message; its parts come between other entries (`part`)."""
         (metadata, fields), (own, more) = self.metadata(), self.own(METADATA)
         own["sequence_id"] = metadata["sequence_id"]
         value = self.random.randbytes(2000)
@@ -191,7 +191,7 @@ class Maker:
         self._pending[id(made)] = (value, metadata, own)
 
     def part(self) -> None:
-        """The next part of one of the chunked messages that were begun."""
+        """Add the next part of an open chunked message."""
         if not self._chunks:
             return self.begin_chunked()
         chosen = self.random.choice(self._chunks)
@@ -208,13 +208,13 @@ class Maker:
         return None
 
     def again(self) -> None:
-        """The last parts of chunked messages are sent again, soon or much later: they are no rows."""
+        """Send last parts of chunked messages again: they add no rows."""
         self._sent = [each for each in self._sent if id(each) in self._last]
         if self._sent:
             self.entries.append(self.random.choice(self._sent))
 
     def any(self, count: int) -> None:
-        """So many steps, of all kinds; then all chunked messages are ended."""
+        """Make `count` random steps; then end all chunked messages."""
         kinds = [
             self.single,
             self.single,

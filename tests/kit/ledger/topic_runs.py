@@ -9,7 +9,7 @@ from holdfast.columns.files import FileTopic
 
 
 def runs(files: FileTopic, start: int, stop: int) -> Iterator[Entries]:
-    """The entries of a range that `plan` gave, as runs within ledgers."""
+    """Yield the entries of a range within `plan`, as runs within ledgers."""
     while start < stop:
         run = files.run(start, stop)
         yield run
@@ -17,5 +17,5 @@ def runs(files: FileTopic, start: int, stop: int) -> Iterator[Entries]:
 
 
 def numbers(files: FileTopic, start: int, stop: int) -> list[int]:
-    """The payloads of a range, which are numbers."""
+    """Return the payloads of a range as numbers."""
     return [int(message.data) for run in runs(files, start, stop) for message in Batch(run)]

@@ -1,4 +1,4 @@
-"""Damage to files, done systematically: what a crash, a bad disk or a bad copy may leave of one."""
+"""Systematic damage to files, as crashes, bad disks and bad copies leave it."""
 
 from __future__ import annotations
 
@@ -24,40 +24,40 @@ ROUND_HEADER = 96
 
 @dataclass(frozen=True)
 class Damage:
-    """One way in which a file is not what it was."""
+    """A change to a file."""
 
     name: str
     offset: int
     data: bytes | None
-    """Written there; None: the file ends there."""
+    """Bytes written there; `None`: the file ends there."""
 
     def to(self, content: bytes) -> bytes:
-        """The file with it."""
+        """Return the file with this damage."""
         if self.data is None:
             return content[: self.offset]
         return content[: self.offset] + self.data + content[self.offset + len(self.data) :]
 
 
 def cuts(offset: int, size: int, step: int = 1) -> Iterator[Damage]:
-    """The file ends at every byte of a stretch."""
+    """End the file at every byte of a range."""
     for at in range(offset, offset + size, step):
         yield Damage(f"cut at {at}", at, None)
 
 
 def zeros(offset: int, size: int, step: int = 1) -> Iterator[Damage]:
-    """From every byte of a stretch to its end there are zeros: written in part."""
+    """Write zeros from every byte of a range to its end, like an incomplete write."""
     for at in range(offset, offset + size, step):
         yield Damage(f"zeros from {at}", at, bytes(offset + size - at))
 
 
 def leading_zeros(offset: int, size: int, step: int = 1) -> Iterator[Damage]:
-    """From its beginning up to every byte there are zeros: written in part, the end first."""
+    """Write zeros up to every byte of a range, as if written backwards."""
     for at in range(1, size + 1, step):
         yield Damage(f"zeros up to {offset + at}", offset, bytes(at))
 
 
 def flips(content: bytes, offset: int, size: int) -> Iterator[Damage]:
-    """Bits of each byte of a stretch: all of them, or one that differs from byte to byte."""
+    """Flip bits of each byte of a range: all, or one that differs by byte."""
     for at in range(offset, offset + size):
         for bit in range(8) if BITS == 8 else [at * 3 % 8]:
             yield Damage(f"bit {bit} of {at}", at, bytes([content[at] ^ 1 << bit]))
@@ -95,7 +95,7 @@ class MemoryFile:
 
 
 class MemoryDisk:
-    """A `Disk` in memory, made from a directory: thousands of damages in the time of one."""
+    """A `Disk` in memory, copied from a directory, for thousands of damages."""
 
     def __init__(self, files: dict[str, bytes], directories: tuple[str, ...]) -> None:
         self.files = {path: bytearray(content) for path, content in files.items()}
@@ -160,7 +160,7 @@ class MemoryLock:
 
 
 class Rounds:
-    """A directory with six rounds in its first journal file, and what is known of them."""
+    """A directory with six rounds in its first journal file, and their places."""
 
     def __init__(self, path: Path, snapshot_after: int = 0) -> None:
         self.path = path
@@ -187,7 +187,7 @@ class Rounds:
             at += header.space
 
     def open(self, damage: Damage | None = None, path: str = journal_path(1)) -> tuple[int, str] | str:
-        """What opening a copy of it says: (last D, state), or the complaint."""
+        """Open a damaged copy; return last D and state, or the error."""
         files = MemoryDisk.contents(self.path)
         if damage is not None:
             files[path] = damage.to(files[path])
@@ -221,7 +221,7 @@ class Rounds:
             await store.close(clean=False)
 
     def try_all(self, damages: Iterable[Damage], path: str = journal_path(1)) -> dict[str, int]:
-        """Each damage in turn: never a state that was not there."""
+        """Try each damage; no state may appear that never existed."""
         files = MemoryDisk.contents(self.path)
         seen: dict[str, int] = {}
         for damage in damages:

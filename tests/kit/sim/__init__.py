@@ -1,7 +1,7 @@
-"""The `sim` engine: a whole cluster in one thread, in virtual time, the same for the same seed.
+"""The `sim` engine: a cluster in one thread, in virtual time, repeated by its seed.
 
-Promises upward: what `Group`, `Clock`, `Randomness` and `Disk` promise, and no more: what Corosync and a disk
-may lose is lost here, often.
+Promises upward: what `Group`, `Clock`, `Randomness` and `Disk` promise, and no more. Data that Corosync and a
+disk may lose is often lost here.
 """
 
 from tests.kit.sim.disk import Platter, SimDisk, SimFile

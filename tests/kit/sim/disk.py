@@ -1,9 +1,9 @@
-"""A disk that forgets what was not synced, tears what it was writing, fails, fills up, and takes its time.
+"""A simulated disk: it loses unsynced writes, tears writes, fails, fills up, and is slow.
 
-A `Platter` is the node's for good; a `SimDisk` is one life's access to it. What a crash leaves of each file
-is what was synced, and of every later write any subset of its sectors; of the names, a prefix of the changes
-since the directory's last sync. After a failed sync the writes it was to cover are gone at the next crash,
-whatever a later sync says: that is how Linux treats them.
+A `Platter` belongs to a node for good; a `SimDisk` is one life's access to it. After a crash a file has its
+synced content, and of every later write any subset of its sectors. Of a directory's names, a prefix of the
+changes since its last sync is kept. A failed sync loses the writes that it should have
+covered at the next crash, even if a later sync succeeds, as on Linux.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from tests.kit.sim.randomness import SeededRandomness
 
 SECTOR = 512
 FREE_BYTES_MAX = 1 << 50
-"""What a platter without a limit calls its free room."""
+"""Free bytes of a platter without a limit."""
 
 
 @dataclass
 class _Change:
-    """To a file: bytes at an offset, or a new size."""
+    """A change of a file: bytes at an offset, or a new size."""
 
     offset: int
     data: bytes | None
@@ -39,7 +39,7 @@ class _Change:
             content[self.offset : self.offset + len(self.data)] = self.data
 
     def sectors(self) -> list[_Change]:
-        """The pieces that reach the medium one by one."""
+        """Return the pieces that reach the medium one by one."""
         if self.data is None:
             return [self]
         pieces, at = [], 0
@@ -53,12 +53,12 @@ class _Change:
 @dataclass
 class _Inode:
     content: bytearray = field(default_factory=bytearray)
-    """What a reader sees."""
+    """The content that a reader sees."""
     durable: bytearray = field(default_factory=bytearray)
-    """What a crash leaves for sure."""
+    """The content that a crash leaves for sure."""
     unsynced: list[_Change] = field(default_factory=list)
     settled: int = 0
-    """How many changes left `unsynced`: syncs may overlap, and each covers what came before it began."""
+    """How many changes left `unsynced`: syncs may overlap, and each covers earlier changes."""
 
     def change(self, change: _Change) -> None:
         change.apply(self.content)
@@ -79,7 +79,7 @@ class _Directory:
     names: dict[str, _Inode | _Directory] = field(default_factory=dict)
     durable: dict[str, _Inode | _Directory] = field(default_factory=dict)
     unsynced: list[tuple[tuple[str, _Inode | _Directory | None], ...]] = field(default_factory=list)
-    """Changes of names, each atomic: (name, what it now is, or None)."""
+    """Atomic changes of names, each as pairs of a name and its new node, or None."""
     settled: int = 0
 
     def change(self, *names: tuple[str, _Inode | _Directory | None]) -> None:
@@ -127,7 +127,7 @@ class Platter:
         self.delay_s = (20e-6, 200e-6)
         self.sync_delay_s = (200e-6, 5e-3)
         self.operations = 0
-        """How many operations were begun, ever: the range for `fail`."""
+        """How many operations were started: the range for `fail`."""
         self.generation = 0
         self.locks: dict[str, SimLock] = {}
         self._chance = chance
@@ -135,15 +135,15 @@ class Platter:
         self._faults: list[_Fault] = []
 
     def fail(self, nth: int, error: int, operation: str | None = None) -> None:
-        """The nth operation from now (1 is the next), of that name or of any, raises `OSError(error)`."""
+        """Fail the nth operation from now, of that name or of any."""
         self._faults.append(_Fault(nth, error, operation))
 
     def cut_short(self, nth: int) -> None:
-        """The nth write from now writes only a part, and says so."""
+        """Let the nth write from now write only a part."""
         self._faults.append(_Fault(nth, None, "write"))
 
     def slow(self, factor: float) -> None:
-        """Everything takes that many times as long from now on."""
+        """Multiply all delays from now on."""
         self.delay_s = (self.delay_s[0] * factor, self.delay_s[1] * factor)
         self.sync_delay_s = (self.sync_delay_s[0] * factor, self.sync_delay_s[1] * factor)
 
@@ -151,14 +151,14 @@ class Platter:
         return sum(len(inode.content) for inode in self._inodes(self._root))
 
     def crash(self, survival: float | None = None) -> None:
-        """Lose what was not synced, but for that share of it; None draws one."""
+        """Lose all unsynced changes except for a share; `None` draws the share."""
         self.generation += 1
         self.locks.clear()
         share = self._chance.fraction() if survival is None else survival
         self._crash_directory(self._root, share)
 
     def kill(self) -> None:
-        """The process ends, the machine goes on: what it wrote is there, as little synced as before."""
+        """End the process, not the machine: its unsynced writes are still there."""
         self.generation += 1
         self.locks.clear()
 
@@ -183,7 +183,7 @@ class Platter:
     # -- for SimDisk -----------------------------------------------------------------------------------
 
     async def operate(self, operation: str, generation: int) -> bool:
-        """Take the time, and fail if it is the turn. True: cut this write short."""
+        """Take the time of an operation, or fail; return whether to cut a write short."""
         self.check(generation)
         self.operations += 1
         low, high = self.sync_delay_s if operation.startswith("sync") else self.delay_s
@@ -210,7 +210,7 @@ class Platter:
         return due
 
     def room_for(self, grown: int) -> int:
-        """How many of `grown` further bytes fit."""
+        """Return how many of `grown` further bytes fit."""
         if self.capacity_bytes is None or grown <= 0:
             return grown
         return max(0, min(grown, self.capacity_bytes - self.used_bytes()))
@@ -219,7 +219,7 @@ class Platter:
         return self._chance.happens(0.5)
 
     def find(self, path: str) -> tuple[_Directory, str]:
-        """The directory that a path's last name stands in, and that name."""
+        """Return the directory of a path's last name, and that name."""
         *parents, name = path.split("/")
         directory = self._root
         for parent in parents:
@@ -305,7 +305,7 @@ class SimFile:
         return await self._platter.operate(operation, self._generation)
 
     def _doom(self, covered: int) -> None:
-        """The pages count as clean from here on: no later sync writes them."""
+        """Lose the changes of a failed sync: later syncs do not write them."""
         for change in self._inode.take(covered):
             if self._platter.keeps_of_failed_sync():
                 change.apply(self._inode.durable)
@@ -356,7 +356,7 @@ class SimDisk:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), source)
         if here is there:
             here.change((old, None), (new, node))
-        else:  # the two directories are synced each on its own, as POSIX has it
+        else:  # each directory is synced by itself, as in POSIX
             there.change((new, node))
             here.change((old, None))
 
@@ -398,7 +398,7 @@ class SimDisk:
         return self._platter.room_for(FREE_BYTES_MAX)
 
     async def is_named(self, path: str, file: File) -> bool:
-        """Nobody removes files of a simulated disk but its node."""
+        """Return `True`: only its node removes files of a simulated disk."""
         return True
 
     async def lock(self, path: str) -> SimLock:

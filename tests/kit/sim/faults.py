@@ -1,4 +1,4 @@
-"""Random trouble for a simulation, from its seed: splits, crashes, pauses, slow disks."""
+"""Random faults for a simulation, from its seed: splits, crashes, pauses, slow disks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.kit.sim.world import Sim
 
 @dataclass(frozen=True)
 class Trouble:
-    """How often each kind befalls the world, as shares of all faults."""
+    """Weights of the kinds of faults."""
 
     split: float = 3.0
     heal: float = 3.0
@@ -22,9 +22,9 @@ class Trouble:
 def storm(
     sim: Sim, seconds: float, every_s: tuple[float, float] = (0.05, 2.0), trouble: Trouble | None = None
 ) -> None:
-    """Run for that long with faults at random moments; then heal, restart all, and let it settle.
+    """Run with faults at random moments; then heal, restart all nodes, and wait.
 
-    Crashed nodes come back after up to five seconds. Run it with programs that join again when they are lost.
+    Crashed nodes return after up to five seconds. Programs must join again when they are lost.
 
     Example:
         >>> async def idle(node: object) -> None: ...

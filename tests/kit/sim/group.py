@@ -1,4 +1,4 @@
-"""A simulated member's end: what the network has for it, handed to its listener in the node's own time."""
+"""A simulated member: passes the network's items to its listener in the node's time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LEFT = "it left"
 
 
 class SimGroup(BaseGroup):
-    """The `sim` engine. Made by `SimNode.group`."""
+    """The `sim` engine. Created by `SimNode.group`."""
 
     def __init__(
         self,
@@ -39,9 +39,9 @@ class SimGroup(BaseGroup):
         self._loop = asyncio.get_running_loop()
         self._pump_due = False
         self._unplaced: deque[int] = deque()
-        """Sizes of own events that were not delivered to this member yet."""
+        """Sizes of own events that this member has not delivered yet."""
         self._placed: deque[tuple[Position, int]] = deque()
-        """Own events that this member has and some other may not have."""
+        """Own events that this member has delivered, and another may not have."""
         self._in_flight_bytes = 0
         self._changed: asyncio.Future[None] = self._loop.create_future()
 
@@ -97,7 +97,7 @@ class SimGroup(BaseGroup):
             self._loop.call_later(self._chance.between(0, 100e-6), self._pump, context=self._context)
 
     def _pump(self) -> None:
-        """One call to the listener at a time, so that the node's other work is not starved."""
+        """Call the listener once, so that other work of the node is not starved."""
         self._pump_due = False
         if self._ended is not None:
             return
@@ -133,13 +133,13 @@ class SimGroup(BaseGroup):
             self._lose(item)
 
     def _majority_holds(self) -> Position:
-        """The highest position that a majority of the votes is known to hold."""
+        """Return the highest position that a majority of the votes is known to hold."""
         held = sorted((word[1] for word in self.endpoint.known.values()), reverse=True)
         needed = self._network.majority
         return held[needed - 1] if len(held) >= needed else self._stable
 
     def _settle_own(self) -> None:
-        """Events that every member of the view has taken are no longer under way."""
+        """Remove own events from the window when every member of the view has them."""
         if self._view is None:
             return
         known = self.endpoint.known

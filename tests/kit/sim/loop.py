@@ -1,8 +1,8 @@
-"""An event loop without a world outside: time is a number, and chance decides whose turn it is.
+"""An event loop in virtual time, in which a seed decides the order of callbacks.
 
-Each simulated node is a `Life`; every callback belongs to the life in whose context it was scheduled, or to
+Each simulated node is a `Life`. Every callback belongs to the life in whose context it was scheduled, or to
 the world (network, disks, faults), which is None. Within one life callbacks keep asyncio's order; among lives
-the seed decides. A life that was ended runs no further instruction: not even a `finally`.
+the seed decides. A life that was ended runs no further instruction, not even a `finally`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.kit.sim.randomness import SeededRandomness
 T = TypeVar("T")
 
 STEP_NS = 1_000
-"""What one callback takes of virtual time: a program that spins cannot stop the clock."""
+"""Virtual time of one callback: a program that spins cannot stop the clock."""
 
 
 class Life:
@@ -68,7 +68,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         self._timers: list[tuple[int, int, _Handle]] = []
         self._scheduled = 0
         self._ready: dict[Life | None, deque[_Handle]] = {}
-        self._tasks: set[asyncio.Task[Any]] = set()  # also keeps the tasks of ended lives from being closed
+        self._tasks: set[asyncio.Task[Any]] = set()  # also keeps tasks of ended lives alive
         self._tasks_made = 0
         self._closed = False
         self._stopping = False
@@ -108,7 +108,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         return handle
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """It is passed over when its time comes."""
+        """Do nothing: the loop skips it when its time comes."""
 
     def create_future(self) -> asyncio.Future[Any]:
         return asyncio.Future(loop=self)
@@ -125,7 +125,7 @@ class SimLoop(asyncio.AbstractEventLoop):
     async def run_in_executor(  # type: ignore[override]
         self, executor: Any, func: Callable[..., T], *args: Any
     ) -> T:
-        """Threads have an order of their own: here the function simply runs, a step later."""
+        """Run the function in the loop, a step later: threads would not repeat."""
         await asyncio.sleep(0)
         return func(*args)
 
@@ -133,7 +133,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         return False
 
     def set_debug(self, enabled: bool) -> None:
-        """Debugging would look at the real clock."""
+        """Do nothing: debugging would use the real clock."""
 
     def is_running(self) -> bool:
         return self._running
@@ -142,7 +142,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         return self._closed
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """Nobody else would see it: the run raises it."""
+        """Keep the error, which the run raises: otherwise it would not be seen."""
         error = context.get("exception")
         self.failures.append(error if isinstance(error, BaseException) else RuntimeError(context["message"]))
 
@@ -150,7 +150,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         task = asyncio.ensure_future(future, loop=self)
         self.run(lambda: task.done())
         if not task.done():
-            raise Misuse("nothing is left to run, and the result is still missing")
+            raise Misuse("nothing is left to run, but the result is missing")
         return task.result()
 
     def run_forever(self) -> None:
@@ -161,12 +161,12 @@ class SimLoop(asyncio.AbstractEventLoop):
         self._stopping = True
 
     async def shutdown_asyncgens(self) -> None:
-        """None are kept."""
+        """Do nothing: asynchronous generators are not tracked."""
 
     # -- running ---------------------------------------------------------------------------------------
 
     def run(self, enough: Callable[[], bool], until_ns: int | None = None) -> None:
-        """Step until it is enough, the time has come, or nothing is left; raise what callbacks let escape."""
+        """Step until `enough`, a time, or the last callback; raise errors of callbacks."""
         before = asyncio._get_running_loop()
         asyncio._set_running_loop(self)
         self._running = True
@@ -218,12 +218,12 @@ class SimLoop(asyncio.AbstractEventLoop):
             self._ready.setdefault(life, deque()).append(handle)
 
     def end(self, life: Life) -> None:
-        """Not one more instruction of it."""
+        """End a life: it runs no further instruction."""
         life.alive = False
         self._ready.pop(life, None)
 
     def close(self) -> None:
-        """Let go of everything. What is closed here can reach neither disk nor network any more."""
+        """Drop all tasks. They can reach neither disk nor network while they are closed."""
         if self._closed:
             return
         self._closed = True

@@ -1,12 +1,12 @@
-"""The simulated carrier: rings of connected nodes that order events, break, and form anew, as Corosync's do.
+"""The simulated network: rings of connected nodes order events, break and form again, like Corosync's.
 
-An event gets its number when its sender's turn comes, is at its sender at once and at the others later, and
-is handed up by each when it has everything before. While a ring is broken nothing gets a number. When it
-forms anew, those who stay together first give each other what they have of the old ring: everything up to the
-first hole, and beyond it what they sent themselves (to the others these events never happened). That is where
-deliveries cease to be uniform.
+An event gets its number in its sender's turn. The sender has it at once, and the others later. Each member
+hands it up when it has all events before. While a ring is broken no event gets a number. When a ring forms
+again, the members that stay together first exchange what they have of the old ring. That is everything up to
+the first hole, and beyond it the events that they sent themselves. For other members those events never
+happened: here deliveries cease to be uniform.
 
-Everything here belongs to the world, not to a node: it goes on when a node's program stands still.
+All this belongs to the world, not to a node: it continues while a node's program is paused.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from tests.kit.sim.trace import Trace, digest
 
 @dataclass
 class Weather:
-    """How the network behaves, in seconds and shares. Ranges are drawn from evenly."""
+    """Delays of the network in seconds, and shares. Ranges are drawn from evenly."""
 
     turn_s: tuple[float, float] = (50e-6, 500e-6)
-    """Until a sender's turn comes."""
+    """Time until a sender's turn."""
     delay_s: tuple[float, float] = (100e-6, 2e-3)
     loss: float = 0.02
-    """Packets that must be sent again."""
+    """Share of packets that must be sent again."""
     again_s: float = 20e-3
     detection_s: tuple[float, float] = (0.8, 4.0)
-    """From a broken ring to the next one."""
+    """Time from a broken ring to the next one."""
     change_s: tuple[float, float] = (2e-3, 20e-3)
-    """From a request to join or leave to the view."""
+    """Time from a request to join or leave to the view."""
     bytes_per_s: float = 50e6
 
 
@@ -46,7 +46,7 @@ class Entry(NamedTuple):
 
 
 class Delivered(NamedTuple):
-    """An event as the primary history has it."""
+    """An event of the primary history."""
 
     position: Position
     member: Member
@@ -67,7 +67,7 @@ class Ring:
 
 
 class Endpoint:
-    """One member's place in the network: what it sent, what reached it, what it knows of the others."""
+    """One member in the network: its events, what reached it, and the others' progress."""
 
     def __init__(self, member: Member, arrived: Callable[[], None]) -> None:
         self.member = member
@@ -75,16 +75,16 @@ class Endpoint:
         self.leaving = False
         self.cut: Position | None = None
         self.complete = False
-        """It has said that it holds the state of its cut."""
+        """Whether it holds the state of its cut."""
         self.ring: Ring | None = None
         self.outbox: deque[bytes] = deque()
         self.inbox: deque[Entry | View | str] = deque()
-        """For the group: an event, a view, or the reason of a loss."""
+        """Items for the group: an event, a view, or the reason of a loss."""
         self.inbox_bytes = 0
         self.received: set[int] = set()
         self.handed_up = 0
         self.known: dict[Member, tuple[Position, Position]] = {}
-        """Per member of the ring: up to where it has delivered, and holds."""
+        """By member of the ring: the positions that it has delivered, and holds."""
         self.word = (BEGINNING, BEGINNING)
         self.word_due = False
         self._arrived = arrived
@@ -96,7 +96,7 @@ class Endpoint:
         self._arrived()
 
     def hand_up(self) -> None:
-        """Everything that has no hole before it."""
+        """Hand up all events without a hole before them."""
         assert self.ring is not None
         while self.handed_up in self.received:
             self.push(self.ring.log[self.handed_up])
@@ -104,14 +104,14 @@ class Endpoint:
 
 
 class Network:
-    """All rings, and who can reach whom."""
+    """All rings, and the connections of nodes."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, chance: SeededRandomness, votes: int, trace: Trace
     ) -> None:
         self.weather = Weather()
         self.history: list[View | Delivered] = []
-        """The primary views, in order, and behind each that was closed what was delivered in it."""
+        """The primary views in order, each followed by its events once it is closed."""
         self.votes = votes
         self.majority = votes // 2 + 1
         self.endpoints: list[Endpoint] = []
@@ -124,7 +124,7 @@ class Network:
         self._primary: Ring | None = None
         self._reform_ns: int | None = None
 
-    # -- what nodes and faults do ----------------------------------------------------------------------
+    # -- calls of nodes and faults ---------------------------------------------------------------------
 
     def join(self, endpoint: Endpoint) -> None:
         self.endpoints.append(endpoint)
@@ -135,12 +135,12 @@ class Network:
         self._changed(self.weather.change_s)
 
     def kill(self, endpoint: Endpoint) -> None:
-        """It takes part in nothing any more, and the others have to find out."""
+        """Remove a member at once; the others have to find out."""
         endpoint.up = False
         self._changed(self.weather.detection_s)
 
     def split(self, *sides: list[int]) -> None:
-        """Nodes reach only those on their own side; nodes that are not named are a side together."""
+        """Connect nodes only within their side; nodes that are not named form one side."""
         self._sides = {node: number for number, side in enumerate(sides, 1) for node in side}
         self._changed(self.weather.detection_s)
 
@@ -152,7 +152,7 @@ class Network:
         self._later(self.weather.turn_s, self._take_turn, endpoint)
 
     def say(self, endpoint: Endpoint, delivered: Position, held: Position) -> None:
-        """Tell the ring, soon and in one go, how far this member is."""
+        """Tell the ring this member's progress, soon and in one message."""
         endpoint.word = (delivered, held)
         endpoint.complete = endpoint.cut is not None and held >= endpoint.cut
         self._note(endpoint, endpoint, endpoint.word)
@@ -165,7 +165,7 @@ class Network:
     def _take_turn(self, endpoint: Endpoint) -> None:
         ring = endpoint.ring
         if ring is None or not endpoint.up or not endpoint.outbox or not ring.whole(self.connected):
-            return  # when the next ring forms, everybody with a full outbox gets a turn
+            return  # when the next ring forms, members with events get a turn
         event = endpoint.outbox.popleft()
         number = len(ring.log)
         ring.log.append(Entry(endpoint, event))
@@ -207,8 +207,8 @@ class Network:
                 self._later(self.weather.delay_s, self._hear, ring, endpoint, end, endpoint.word)
 
     def _hear(self, ring: Ring, speaker: Endpoint, end: Endpoint, word: tuple[Position, Position]) -> None:
-        # A word counts only among those who are in one ring now: what a member delivered on the way out of it
-        # may be something that stands elsewhere at the same position.
+        # A word counts only among members of the same ring now. An event that a member delivered on its way
+        # out may be another event elsewhere, at the same position.
         if speaker.ring is not ring or end.ring is not ring or not end.up:
             return
         lost = self._chance.happens(self.weather.loss)
@@ -225,7 +225,7 @@ class Network:
     # -- views -----------------------------------------------------------------------------------------
 
     def _changed(self, delay_s: tuple[float, float]) -> None:
-        """Form rings anew, a while after the last change."""
+        """Form rings again, some time after the last change."""
         due = self._loop_ns() + round(self._chance.between(*delay_s) * 1e9)
         self._reform_ns = max(self._reform_ns or 0, due)
         self._later((delay := (self._reform_ns - self._loop_ns()) / 1e9, delay), self._reform_if_due)
@@ -245,7 +245,7 @@ class Network:
         closing = [ring for ring in self._rings() if ring not in kept]
         for ring in closing:
             self._close(ring, changed)
-        # Against the last primary view; taken before this round makes another one.
+        # Compared with the last primary view, before this call makes another one.
         last = self._primary
         for side in changed:
             staying = self._drop_discontinued(side, last)
@@ -268,7 +268,7 @@ class Network:
         return bool(side) and side[0].ring is not None and side[0].ring.members == side
 
     def _close(self, ring: Ring, sides: list[list[Endpoint]]) -> None:
-        """Hand up the rest of a ring's events, to those who go on together the same ones."""
+        """Hand up the rest of a ring's events: the same to members that stay together."""
         leavers = [end for end in ring.members if end.leaving and end.up]
         endings: list[tuple[bool, int, int, list[int]]] = []
         for side in sides:
@@ -297,7 +297,7 @@ class Network:
         ring.members = []
 
     def _ending(self, ring: Ring, ends: list[Endpoint]) -> tuple[list[int], int]:
-        """What these hand up of the ring in the end, and where the first hole is."""
+        """Return the events that these members hand up at last, and the first hole."""
         known = set().union(*(end.received for end in ends))
         hole = next(number for number in range(len(ring.log) + 1) if number not in known)
         own = [number for number in sorted(known) if number > hole and ring.log[number].sender in ends]
@@ -311,10 +311,10 @@ class Network:
                 end.push("it left")
 
     def _continues(self, ring: Ring, side: list[Endpoint]) -> bool:
-        """Whether those of this side who were in the ring can vouch for all that was stable in it.
+        """Return whether this side can vouch for all that was stable in the ring.
 
-        If a majority of the votes went out of it at once, those who went may hold a stable event that those
-        who stay have never seen. The same if nobody who stays holds the state that came before the ring.
+        If a majority of the votes left at once, those members may hold a stable event that the others have
+        never seen. The same holds if no member that stays has the state from before the ring.
         """
         stay = [end for end in side if end.ring is ring]
         gone = len(ring.view.members) - len(stay)
@@ -323,7 +323,7 @@ class Network:
         return not gone or (gone < self.majority and any(end.complete for end in stay))
 
     def _drop_discontinued(self, side: list[Endpoint], last: Ring | None) -> list[Endpoint]:
-        """Lose those who cannot vouch for the last primary view; the rest of the side forms the ring."""
+        """Lose members that cannot vouch for the last primary view; return the rest."""
         if last is None or len(side) < self.majority or self._continues(last, side):
             return side
         for end in side:

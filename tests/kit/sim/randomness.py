@@ -1,4 +1,4 @@
-"""Chance that a seed repeats."""
+"""Randomness that a seed repeats."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import random
 
 
 class SeededRandomness:
-    """Repeat draws by a seed; each `stream` has draws of its own."""
+    """Repeats draws by a seed; each `stream` has its own draws."""
 
     def __init__(self, seed: int, stream: str = "") -> None:
-        self._random = random.Random(f"{seed}/{stream}")  # of a str: through SHA-512, not through hash()
+        self._random = random.Random(f"{seed}/{stream}")  # a str seeds by SHA-512, not by hash()
 
     def integer(self, below: int) -> int:
         return self._random.randrange(below)

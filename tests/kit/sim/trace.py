@@ -1,4 +1,4 @@
-"""What happened in a run, line by line: the proof that a seed repeats, and what a failing one is read by."""
+"""The trace of a run, line by line: it proves that a seed repeats."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from collections.abc import Callable
 
 
 class Trace:
-    """Lines of `time step who what`. Two runs of a seed give the same bytes.
+    """Lines of time, step, member and event.
+
+    Two runs of a seed give the same bytes.
+
 
     Example:
         >>> trace = Trace(lambda: (1_500_000, 7))
@@ -26,7 +29,7 @@ class Trace:
         self._lines.append(f"{now_ns / 1e9:11.6f} {words}")
 
     def text(self, last: int | None = None) -> str:
-        """All lines, or the last ones."""
+        """Return all lines, or the last ones."""
         return "\n".join(self._lines if last is None else self._lines[-last:])
 
     def __bytes__(self) -> bytes:
@@ -37,5 +40,5 @@ class Trace:
 
 
 def digest(event: bytes) -> str:
-    """An event in a trace: its size and a sum of its bytes."""
+    """Return size and checksum of an event, for a trace."""
     return f"{len(event)}B/{zlib.crc32(event):08x}"

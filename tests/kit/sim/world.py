@@ -1,4 +1,4 @@
-"""The simulation as a whole: nodes with clocks, chance and disks, a network, and what befalls them."""
+"""The simulation: nodes with clocks, randomness and disks, a network, and faults."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ EPOCH_NS = 1_700_000_000_000_000_000
 
 
 class SimClock:
-    """A node's clocks: each wall clock is off by some seconds, so that nobody relies on their being equal."""
+    """A node's clocks. Wall clocks differ by seconds, so that no test relies on them."""
 
     def __init__(self, loop: SimLoop, offset_ns: int) -> None:
         self._loop = loop
@@ -39,7 +39,7 @@ class SimClock:
 
 
 class SimNode:
-    """What a node's program is given: one life's clock, chance, disk, and its way into the group."""
+    """The interface of a node's program: clock, randomness, disk and group of one life."""
 
     def __init__(self, sim: Sim, number: int, life: Life) -> None:
         self.number = number
@@ -51,7 +51,10 @@ class SimNode:
         self._group: SimGroup | None = None
 
     def group(self, explicit_holds: bool = False, window_bytes: int = WINDOW_BYTES) -> SimGroup:
-        """A new member, of a new incarnation. The one before must have left or been lost."""
+        """Return a new member with a new incarnation.
+
+        The one before must have left or been lost.
+        """
         if self._group is not None and self._group.endpoint.up and not self._group.endpoint.leaving:
             raise Misuse(f"node {self.number} is still in the group as {self._group.member}")
         member = self._sim.new_member(self.number)
@@ -67,7 +70,7 @@ class SimNode:
         self._sim.trace.add(self.life.name, *what)
 
     def cut_off(self) -> None:
-        """The others hear no more of this life."""
+        """Cut this life off from the other nodes."""
         if self._group is not None and self._group.endpoint.up:
             self._sim.network.kill(self._group.endpoint)
 
@@ -76,7 +79,10 @@ Program = Callable[[SimNode], Awaitable[None]]
 
 
 class Sim:
-    """A deterministic world of `nodes` nodes, each with one vote. The same seed gives the same run.
+    """A deterministic world of `nodes` nodes, each with one vote.
+
+    The same seed gives the same run.
+
 
     Example:
         >>> from holdfast.group import Listener, Member, Position
@@ -98,7 +104,7 @@ class Sim:
     def __init__(self, seed: int, nodes: int) -> None:
         self.seed = seed
         self.nodes = list(range(1, nodes + 1))
-        self.loop = SimLoop(SeededRandomness(seed, "loop"))  # type: ignore[abstract]  # sockets it has none
+        self.loop = SimLoop(SeededRandomness(seed, "loop"))  # type: ignore[abstract]  # it has no sockets
         self.trace = Trace(lambda: (self.loop.now_ns, self.loop.steps))
         self.network = Network(self.loop, SeededRandomness(seed, "network"), nodes, self.trace)
         self.running: dict[int, SimNode] = {}
@@ -120,7 +126,7 @@ class Sim:
         self.loop.close()
 
     def platter(self, node: int) -> Platter:
-        """The node's medium, to slow it, fill it, or make it fail."""
+        """Return the node's medium, to slow it, fill it, or make it fail."""
         return self._platters[node]
 
     def new_member(self, node: int) -> Member:
@@ -128,10 +134,10 @@ class Sim:
         return Member(node, self._members[node])
 
     def missed(self, after: Position, before: View) -> list[View | Delivered]:
-        """What a member that was away has to apply: the primary history from a position up to its cut.
+        """Return what a member has to apply from a position up to its cut.
 
-        `after` must be a position that is known to be stable, or `BEGINNING`: what a lost member was given
-        beyond that may stand nowhere else.
+        `after` must be a position that is known to be stable, or `BEGINNING`. Beyond it, a lost member may
+        have events that are not in the history.
         """
         return [item for item in self.network.history if after < item.position < before.position]
 
@@ -139,16 +145,16 @@ class Sim:
     def now_s(self) -> float:
         return self.loop.time()
 
-    # -- what befalls nodes ----------------------------------------------------------------------------
+    # -- faults of nodes -------------------------------------------------------------------------------
 
     def boot(self, program: Program, *nodes: int) -> None:
-        """Run the program on these nodes, or on all. What it raises, `run` raises."""
+        """Run the program on these nodes, or on all. `run` raises its errors."""
         for number in nodes or self.nodes:
             self._programs[number] = program
             self.restart(number)
 
     def restart(self, number: int) -> None:
-        """The node's program begins again, on what its disk has kept."""
+        """Start the node's program again, with the files that its disk has kept."""
         if number in self.running:
             raise Misuse(f"node {number} is running; crash it first")
         self._boots[number] += 1
@@ -169,7 +175,7 @@ class Sim:
         self.loop.create_task(main(), name=f"program {life.name}", context=context)
 
     def crash(self, number: int, survival: float | None = None) -> None:
-        """The node stops between two instructions; its disk keeps what was synced, and some of the rest."""
+        """Stop the node between two instructions; its disk keeps synced data and some more."""
         node = self.running.pop(number)
         self.trace.add("sim", "crash", node.life.name)
         self.loop.end(node.life)
@@ -177,13 +183,13 @@ class Sim:
         self.platter(number).crash(survival)
 
     def pause(self, number: int, seconds: float) -> None:
-        """The node's program stands still, as after SIGSTOP. The network goes on for it."""
+        """Pause the node's program, like SIGSTOP. The network continues for it."""
         life = self.running[number].life
         life.paused_until_ns = max(life.paused_until_ns, self.loop.now_ns + round(seconds * 1e9))
         self.trace.add("sim", "pause", life.name, seconds)
 
     def split(self, *sides: list[int]) -> None:
-        """Nodes reach only those on their own side; those who are not named are a side together."""
+        """Connect nodes only within their side; nodes that are not named form one side."""
         self.trace.add("sim", "split", *sides)
         self.network.split(*sides)
 
@@ -194,14 +200,14 @@ class Sim:
     # -- running ---------------------------------------------------------------------------------------
 
     def run(self, seconds: float) -> None:
-        """Let that much virtual time pass."""
+        """Let this much virtual time pass."""
         self.loop.run(lambda: False, self.loop.now_ns + round(seconds * 1e9))
 
     def run_until(self, condition: Callable[[], bool], limit_s: float = 60.0) -> None:
         """Let time pass until the condition holds.
 
         Raises:
-            TimeoutError: it does not, within that much virtual time.
+                TimeoutError: the condition does not hold within the limit.
         """
         self.loop.run(condition, self.loop.now_ns + round(limit_s * 1e9))
         if not condition():
