@@ -22,11 +22,11 @@ before it, too: it was written again after a failed sync (I34).
 
 Invariants:
 
-- **I30** Only whole rounds are used: header, salt and every frame block are verified, and the events continue
-  without a gap.
-- **I31** A missing event below a synced D is damage. It is reported with file and offset; nothing behind it
-  is used, and nothing is changed.
-- **I32** Events that are cut were never confirmed. After a cut, no sound round header with a later D is left.
+- **I30** A round is used only if it is whole. Its header, salt and frames are verified, and its events
+  continue the round before without a gap.
+- **I31** An event that is missing below a synced D is damage. The error names file and offset; nothing behind
+  it is used, and nothing is changed.
+- **I32** Only unconfirmed bytes are cut. After a cut, no sound round with a later D is left.
 """
 
 from __future__ import annotations
