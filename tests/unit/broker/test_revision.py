@@ -40,7 +40,7 @@ def test_a_read_is_current_until_something_changes(revision: RevisionController)
     seen = revision.begin_read()
     assert seen == Revision(3, 2, 0) == revision.number
     assert not revision.is_outdated(seen)
-    assert (revision.reset_number, revision.owner_epoch, revision.rewind_number) == seen
+    assert (revision.reset_number, revision.owner_epoch, revision.number.rewind_number) == seen
 
 
 @pytest.mark.parametrize(

@@ -102,10 +102,6 @@ class RevisionController:
         return self._number.owner_epoch
 
     @property
-    def rewind_number(self) -> int:
-        return self._number.rewind_number
-
-    @property
     def window(self) -> Window | None:
         """The open window."""
         return self._window
