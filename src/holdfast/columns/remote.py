@@ -220,7 +220,7 @@ class RemotePlace:
                 )
             return url
 
-    # -- how it is asked -------------------------------------------------------------------------------
+    # -- requests -------------------------------------------------------------------------------------
 
     def call(self, action: str, body: msgspec.Struct, kind: type[Done]) -> Done:
         """Send one request, and return its result.

@@ -79,14 +79,14 @@ class Mender:
             NoSpace: there is not enough room for a file.
         """
         try:
-            with no_space("the journal cannot go on in another file"):
+            with no_space("the journal cannot continue in another file"):
                 await self._journaling.go_on(self._writer, spoiled=needed)
         except NoSpace:
             self._want_snapshot()
             if not needed:
                 raise
             await self._opened.space.release()
-            with no_space("the journal cannot go on in another file"):
+            with no_space("the journal cannot continue in another file"):
                 await self._journaling.go_on(self._writer, spoiled=needed, small=True)
 
     async def mend(self, progress: Progress) -> bool:

@@ -177,7 +177,7 @@ async def _require_nothing(disk: Disk) -> None:
     await remove(disk, journal_path(1))
 
 
-# -- the base: a snapshot, and where the journal goes on -----------------------------------------------
+# -- the base: a snapshot, and the journal behind it ---------------------------------------------------
 
 
 @dataclass

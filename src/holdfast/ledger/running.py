@@ -75,7 +75,7 @@ class Running:
         self._sweep = True
         """Whether files may be left that only a check of every name finds."""
 
-    # -- what the store is asked -----------------------------------------------------------------------
+    # -- calls of the store ----------------------------------------------------------------------------
 
     def start(self) -> None:
         self._spawn(self._serve, "serve")
@@ -260,7 +260,7 @@ class Running:
                     await self._mender.go_on(needed=False)
                 await self._look()
             except NoSpace:
-                pass  # it goes on in the file that it has
+                pass  # it continues in the current file
             except OSError as error:
                 self._trouble = f"the next journal file is not ready: {error}"
 
@@ -299,7 +299,7 @@ class Running:
                 await opened.files.make_spare()
             except OSError as error:
                 if not is_full(error):
-                    self._trouble = f"no spare journal file could be made: {error}"
+                    self._trouble = f"a spare journal file could not be created: {error}"
         elif (
             opened.kept[0].journal < self._journaling.number and self._progress.durable_d > opened.kept[-1].d
         ):
@@ -415,4 +415,4 @@ class Running:
             await snapshot_capture.drop_ledgers(disk, going, alive, self.writer, self._reader)
             self._sweep = False
         except OSError as error:
-            self._trouble = f"what is no longer needed could not be removed: {error}"
+            self._trouble = f"files that are not needed could not be deleted: {error}"

@@ -142,7 +142,7 @@ class Store:
         lock = await disk.lock(LOCK)
         try:
             at("recover_locked")
-            with no_space("its journal could not be made"):
+            with no_space("its journal could not be created"):
                 incarnation, fresh = await recovery.prepare(disk, randomness, options.journal_bytes)
             if fresh and isinstance(files, NativeFiles):  # make the directory's own name durable, too
                 await SystemDisk(Path(files.path).resolve().parent).sync_directory("")

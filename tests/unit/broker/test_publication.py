@@ -117,7 +117,7 @@ def test_a_damaged_table_concerns_its_topic_alone(tmp_path: Path) -> None:
         place = FilePlace(str(tmp_path))
         assert place.topics([ORDERS]) == [ORDERS]
         with pytest.raises(
-            holdfast.Corrupt, match=f"^{ORDERS}: .*{path.name}.*restart it, which writes it anew"
+            holdfast.Corrupt, match=f"^{ORDERS}: .*{path.name}.*restart the broker, which writes it again"
         ):
             place.open(ORDERS)
 

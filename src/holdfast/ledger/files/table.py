@@ -31,7 +31,7 @@ RUN_ENTRIES = 4096
 VERSION_MAX = (1 << 64) - 1
 """The last version of a table; the next one is 1 again."""
 MADE_HERE = (".view", ".table", ".table" + NEW)
-WRITTEN_ANEW = "no message is lost: start the broker, or restart it, which writes it anew"
+WRITTEN_ANEW = "no message is lost: start or restart the broker, which writes it again"
 
 
 class TableEntry(msgspec.Struct, array_like=True, frozen=True):
