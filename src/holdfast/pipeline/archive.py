@@ -14,7 +14,6 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
-from functools import reduce
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -40,7 +39,7 @@ from holdfast.pipeline.jobs.archive_directory import (
     Recovered,
     Run,
 )
-from holdfast.pipeline.jobs.inputs import Extent, Origin, Told, Topics, full_names, settings, silent
+from holdfast.pipeline.jobs.inputs import Extent, Origin, Told, Topics, full_names, settings, silent, union
 from holdfast.pipeline.jobs.subscriptions import Subscriptions, subscriptions
 from holdfast.pipeline.jobs.summary import plural, size_words, text_table
 
@@ -454,7 +453,7 @@ def read_files(
     frames = [parquet(spark, names, base, named) for base, names in places.items()]
     if not frames:
         return spark.createDataFrame([], ARCHIVED_SCHEMA + (", `file` STRING" if named else ""))
-    return reduce(lambda left, right: left.unionByName(right), frames)
+    return union(frames)
 
 
 def read_archive(

@@ -11,7 +11,6 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +33,7 @@ from holdfast.pipeline.jobs.audit_counts import (
     Wanted,
     counted,
 )
-from holdfast.pipeline.jobs.inputs import Extent, Origin, Told, Topics, full_names, silent
+from holdfast.pipeline.jobs.inputs import Extent, Origin, Told, Topics, full_names, silent, union
 from holdfast.pipeline.jobs.summary import plural, readable, short, text_table, time_words
 
 NEEDED = ("value", "topic", "partition", "messageId", "storedTime", "position")
@@ -390,7 +389,7 @@ def look(
             f"{name} is archived, and the broker no longer has it" for name in reached if name not in there
         ]
     return Looked(
-        reduce(lambda left, right: left.unionByName(right), frames),
+        union(frames),
         bases,
         notes,
         parts=list(dict.fromkeys([*reached, *there])),

@@ -20,7 +20,6 @@ import contextlib
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +31,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from holdfast.columns.files import topic_and_partition
 from holdfast.pipeline.archive import KEPT, add_run, plan, read_archive, require_folders, require_same
 from holdfast.pipeline.jobs.archive_directory import ArchiveDirectory, Range
-from holdfast.pipeline.jobs.inputs import COUNTED, Origin, Told, Topics, settings, silent
+from holdfast.pipeline.jobs.inputs import COUNTED, Origin, Told, Topics, settings, silent, union
 from holdfast.pipeline.jobs.summary import plural, text_table
 from holdfast.protocol import pulsar_pb2 as pb
 
@@ -146,7 +145,7 @@ def compact(
             return both
 
         def rows(columns: Sequence[str]) -> DataFrame:
-            return reduce(lambda one, other: one.unionByName(other), parts(columns))
+            return union(parts(columns))
 
         # Topics that were compacted before and are not named now stay unchanged.
         reach = {**before, **{name: Range(each.incarnation, 0, each.stop) for name, each in ranges.items()}}
@@ -199,9 +198,10 @@ def tally(parts: Sequence[DataFrame], fresh: bool) -> tuple[dict[tuple[str, int]
     With `fresh`, the last part has the new rows.
     """
     marked = [each.withColumn("new", F.lit(int(fresh and each is parts[-1]))) for each in parts]
-    every = reduce(lambda one, other: one.unionByName(other), marked)
-    counted = every.groupBy("topic", "partition").agg(
-        F.sum("new").alias("new"), F.count("encryption").alias("sealed")
+    counted = (
+        union(marked)
+        .groupBy("topic", "partition")
+        .agg(F.sum("new").alias("new"), F.count("encryption").alias("sealed"))
     )
     found = counted.collect()
     new = {(row["topic"], row["partition"]): row["new"] for row in found}

@@ -152,7 +152,7 @@ class Origin:
             if ranges is not None:
                 reader = reader.options(**_from_to({name: ranges[name] for name in group}))
             frames.append(reader.load())
-        return reduce(lambda left, right: left.unionByName(right), frames)
+        return union(frames)
 
     def free_below(self, name: str, since: int, position: int, now_ns: int) -> int:
         """See `Topics`."""
@@ -208,6 +208,11 @@ def full_names(topics: Sequence[str]) -> list[str]:
     if not topics:
         raise Misuse("name one topic or more")
     return list(dict.fromkeys(topic_name(each) for each in topics))
+
+
+def union(frames: Sequence[DataFrame]) -> DataFrame:
+    """Return the rows of all frames, with columns matched by name."""
+    return reduce(lambda left, right: left.unionByName(right), frames)
 
 
 COUNTED = {
