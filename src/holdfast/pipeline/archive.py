@@ -26,7 +26,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from holdfast.client import Progress
 from holdfast.columns.files import topic_and_partition
-from holdfast.columns.schema import COLUMNS, EXTRA
+from holdfast.columns.schema import COLUMNS
 from holdfast.errors import Corrupt, CursorModifying, Misuse, NoSpace, NotFound
 from holdfast.pipeline.jobs.archive_completeness import Span, Spans, require_all, require_in_range
 from holdfast.pipeline.jobs.archive_digest import Digest, aggregates
@@ -39,17 +39,26 @@ from holdfast.pipeline.jobs.archive_directory import (
     Recovered,
     Run,
 )
-from holdfast.pipeline.jobs.inputs import Extent, Origin, Told, Topics, full_names, settings, silent, union
+from holdfast.pipeline.jobs.inputs import (
+    Extent,
+    Origin,
+    Told,
+    Topics,
+    ddl,
+    full_names,
+    settings,
+    silent,
+    union,
+)
 from holdfast.pipeline.jobs.subscriptions import Subscriptions, subscriptions
 from holdfast.pipeline.jobs.summary import plural, size_words, text_table
 
 ROWS_PER_FILE = 2_000_000
 WRITERS = 64
 """Folders (topic and day) that a task has open at once; with more, Spark sorts the rows first."""
-KEPT = {**COLUMNS, **{name: EXTRA[name] for name in ("keyEncoding", "orderingKey", "encryption")}}
+KEPT = (*COLUMNS, "keyEncoding", "orderingKey", "encryption")
 """Columns of an archive: all that a replay needs to publish the same message (I184)."""
-ARCHIVED = {**KEPT, "date": "DATE"}
-ARCHIVED_SCHEMA = ", ".join(f"`{name}` {kind}" for name, kind in ARCHIVED.items())
+ARCHIVED = (*KEPT, "date")
 DAY_US = 86_400_000_000
 HALF = 20
 LITERALLY = {"__globPaths__": "false"}
@@ -184,9 +193,7 @@ def archive(
         run, spans = None, dict[str, Span]()
         if fresh:
             wanted = {name: (reach.start, reach.stop) for name, reach in fresh.items()}
-            rows = known.messages(
-                spark, list(fresh), columns=list(KEPT), ranges=wanted, accept_loss=accept_loss
-            )
+            rows = known.messages(spark, list(fresh), columns=KEPT, ranges=wanted, accept_loss=accept_loss)
             run, spans = add_run(
                 spark, directory, "archive", rows, fresh, told, lambda: require_same(known, fresh), known
             )
@@ -358,7 +365,7 @@ def write(spark: SparkSession, rows: DataFrame, place: Path) -> Digest:
         },
     ):
         (
-            rows.observe(seen, *aggregates(list(ARCHIVED)))
+            rows.observe(seen, *aggregates(ARCHIVED))
             .write.partitionBy("topic", "date")
             .option("maxRecordsPerFile", ROWS_PER_FILE)
             .option("compression", "zstd")
@@ -387,7 +394,7 @@ def read_back(spark: SparkSession, directory: ArchiveDirectory, run: str) -> tup
             F.max("position").alias("last"),
             F.count_if(leads).alias("entries"),
             *(F.coalesce(F.sum(F.when(leads, half)), F.lit(0)).alias(name) for name, half in halves.items()),
-            *aggregates(list(ARCHIVED)),
+            *aggregates(ARCHIVED),
         )
         .orderBy("topic", "date", "partition")
     )
@@ -437,7 +444,7 @@ def require_right(sent: Digest, parts: list[Part]) -> None:
 
 def parquet(spark: SparkSession, files: Sequence[str], base: Path, named: bool = False) -> DataFrame:
     """Read the archived rows of files; `named` adds a column `file`, the name without folders."""
-    rows = spark.read.schema(ARCHIVED_SCHEMA).options(**LITERALLY, basePath=str(base)).parquet(*files)
+    rows = spark.read.schema(ddl(ARCHIVED)).options(**LITERALLY, basePath=str(base)).parquet(*files)
     also = [F.col("_metadata.file_name").alias("file")] if named else []
     return rows.select(*ARCHIVED, *also)  # Spark puts the folders' columns last
 
@@ -452,7 +459,7 @@ def read_files(
         places.setdefault(staged if found.is_relative_to(staged) else there.path, []).append(str(found))
     frames = [parquet(spark, names, base, named) for base, names in places.items()]
     if not frames:
-        return spark.createDataFrame([], ARCHIVED_SCHEMA + (", `file` STRING" if named else ""))
+        return spark.createDataFrame([], ddl(ARCHIVED) + (", `file` STRING" if named else ""))
     return union(frames)
 
 

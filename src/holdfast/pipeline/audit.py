@@ -33,7 +33,7 @@ from holdfast.pipeline.jobs.audit_counts import (
     Wanted,
     counted,
 )
-from holdfast.pipeline.jobs.inputs import Extent, Origin, Told, Topics, full_names, silent, union
+from holdfast.pipeline.jobs.inputs import Extent, Origin, Told, Topics, ddl, full_names, silent, union
 from holdfast.pipeline.jobs.summary import plural, readable, short, text_table, time_words
 
 NEEDED = ("value", "topic", "partition", "messageId", "storedTime", "position")
@@ -381,7 +381,7 @@ def look(
         rows = origin.messages(spark, list(spans), columns=NEEDED, ranges=spans)
         frames.append(rows.withColumn("live", F.lit(1)))
     if not frames:
-        frames = [spark.createDataFrame([], f"{read_schema()}, live INT")]
+        frames = [spark.createDataFrame([], f"{ddl(NEEDED)}, live INT")]
     trimmed = list(_trimmed(runs, reached, ranges))
     notes = [note for _, note in trimmed]
     if origin is not None:
@@ -540,9 +540,3 @@ def older_names(runs: Sequence[Run], newest: Mapping[str, str]) -> dict[tuple[st
                 called = first.setdefault((topic, after), incarnation)
                 found[name, incarnation] = f"{topic} (incarnation {called[:8]})"
     return found
-
-
-def read_schema() -> str:
-    from holdfast.columns.schema import COLUMNS
-
-    return ", ".join(f"`{name}` {COLUMNS[name]}" for name in NEEDED)

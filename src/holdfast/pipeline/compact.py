@@ -159,7 +159,7 @@ def compact(
                 spark,
                 directory,
                 "compacted",
-                compacted(rows(list(KEPT)), headers, keep_keyless, seen),
+                compacted(rows(KEPT), headers, keep_keyless, seen),
                 reach,
                 told,
                 lambda: require_same(known, read),

@@ -12,7 +12,7 @@ import holdfast
 from holdfast.columns.schema import COLUMNS
 from holdfast.names import topic_name
 from holdfast.pipeline.archive import KEPT
-from holdfast.pipeline.jobs.inputs import Extent
+from holdfast.pipeline.jobs.inputs import Extent, ddl
 from holdfast.pipeline.numbered import encode_json
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-SCHEMA = ", ".join(f"`{name}` {kind}" for name, kind in KEPT.items())
+SCHEMA = ddl(KEPT)
 
 
 def publish(data: Path, topic: str, values: Sequence[bytes], batch: int = 1, **more: Any) -> None:

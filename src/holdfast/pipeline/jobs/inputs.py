@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Protocol
@@ -21,8 +21,6 @@ from holdfast.pipeline.source.offsets import Selection
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamReader
-
-SCHEMA = ", ".join(f"`{name}` {kind}" for name, kind in COLUMNS.items())
 
 
 class Told(Protocol):
@@ -135,7 +133,7 @@ class Origin:
         accept_loss: bool = False,
     ) -> DataFrame:
         """See `Topics`."""
-        names, kinds = full_names(topics), {**COLUMNS, **EXTRA}
+        names = full_names(topics)
         groups = [
             [name for name in names if _is_plain(name)],
             *([name] for name in names if not _is_plain(name)),
@@ -147,7 +145,7 @@ class Origin:
                 .options(**self.options())
                 .options(**_named(group))
                 .option("failOnDataLoss", not accept_loss)
-                .schema(", ".join(f"`{name}` {kinds[name]}" for name in columns))
+                .schema(ddl(columns))
             )
             if ranges is not None:
                 reader = reader.options(**_from_to({name: ranges[name] for name in group}))
@@ -177,7 +175,7 @@ class Origin:
             .options(**self.options())
             .options(**_named(names))
             .option("startingOffsets", "earliest")
-            .schema(SCHEMA)
+            .schema(ddl(COLUMNS))
         )
 
 
@@ -208,6 +206,12 @@ def full_names(topics: Sequence[str]) -> list[str]:
     if not topics:
         raise Misuse("name one topic or more")
     return list(dict.fromkeys(topic_name(each) for each in topics))
+
+
+def ddl(columns: Iterable[str]) -> str:
+    """Return columns of the source or of an archive as a schema."""
+    kinds = {**COLUMNS, **EXTRA, "date": "DATE"}
+    return ", ".join(f"`{name}` {kinds[name]}" for name in columns)
 
 
 def union(frames: Sequence[DataFrame]) -> DataFrame:
