@@ -12,10 +12,9 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 from urllib.parse import unquote
 
 import msgspec
@@ -51,7 +50,7 @@ from holdfast.pipeline.jobs.inputs import (
     union,
 )
 from holdfast.pipeline.jobs.subscriptions import Subscriptions, subscriptions
-from holdfast.pipeline.jobs.summary import plural, size_words, text_table
+from holdfast.pipeline.jobs.summary import Report, plural, size_words, text_table
 
 ROWS_PER_FILE = 2_000_000
 WRITERS = 64
@@ -85,7 +84,7 @@ class ArchivedTopic:
 
 
 @dataclass(frozen=True)
-class ArchiveReport:
+class ArchiveReport(Report):
     """The result of a run of `archive`."""
 
     directory: str
@@ -99,12 +98,7 @@ class ArchiveReport:
     recovered: Recovered
     topics: list[ArchivedTopic] = field(default_factory=list)
 
-    def record(self) -> dict[str, Any]:
-        """Return the report for `--json`."""
-        return asdict(self)
-
     def table(self) -> str:
-        """Return the report as text."""
         rows = [
             (
                 each.topic,

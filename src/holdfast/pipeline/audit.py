@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,7 @@ from holdfast.pipeline.jobs.audit_counts import (
     counted,
 )
 from holdfast.pipeline.jobs.inputs import Extent, Origin, Told, Topics, ddl, full_names, silent, union
-from holdfast.pipeline.jobs.summary import plural, readable, short, text_table, time_words
+from holdfast.pipeline.jobs.summary import Report, plural, readable, short, text_table, time_words
 
 NEEDED = ("value", "topic", "partition", "messageId", "storedTime", "position")
 TAKEN = ("tlsTrustCertsFilePath", "tlsCertificateFilePath", "tlsKeyFilePath", "timeout", "minPartitions")
@@ -44,7 +44,7 @@ Expected = Mapping[str, int | None] | Mapping[str, Mapping[str, int | None]]
 
 
 @dataclass(frozen=True)
-class AuditReport:
+class AuditReport(Report):
     """The result of an audit."""
 
     archived: int
@@ -125,14 +125,12 @@ class AuditReport:
         return faults
 
     def record(self) -> dict[str, Any]:
-        """Return the report for `--json`."""
-        found = asdict(self)
+        found = super().record()
         for name in ("lost", "duplicated", "out_of_order", "unexpected", "sound"):
             found[name] = getattr(self, name)
         return {**found, "faults": self.faults()}
 
     def table(self) -> str:
-        """Return the report as text."""
         head = ["TOPIC", "PRODUCER", "MESSAGES", "LOST", "DUPLICATED", "OUT OF ORDER"]
         rows: list[list[object]] = [
             [

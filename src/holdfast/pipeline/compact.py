@@ -19,9 +19,8 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from google.protobuf.message import DecodeError
 from pyspark import StorageLevel
@@ -32,7 +31,7 @@ from holdfast.columns.files import topic_and_partition
 from holdfast.pipeline.archive import KEPT, add_run, plan, read_archive, require_folders, require_same
 from holdfast.pipeline.jobs.archive_directory import ArchiveDirectory, Range
 from holdfast.pipeline.jobs.inputs import COUNTED, Origin, Told, Topics, settings, silent, union
-from holdfast.pipeline.jobs.summary import plural, text_table
+from holdfast.pipeline.jobs.summary import Report, plural, text_table
 from holdfast.protocol import pulsar_pb2 as pb
 
 NARROW = ("topic", "partition", "position", "encryption")
@@ -51,7 +50,7 @@ class CompactedTopic:
 
 
 @dataclass(frozen=True)
-class CompactReport:
+class CompactReport(Report):
     """The result of a run of `compact`."""
 
     directory: str
@@ -70,12 +69,7 @@ class CompactReport:
     seconds: float
     topics: list[CompactedTopic]
 
-    def record(self) -> dict[str, Any]:
-        """Return the report for `--json`."""
-        return asdict(self)
-
     def table(self) -> str:
-        """Return the report as text."""
         rows = [(each.topic, each.horizon, each.messages) for each in self.topics]
         lines = text_table(("TOPIC", "UP TO", "NEW"), rows)
         done = (

@@ -32,7 +32,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from holdfast.errors import Misuse
 from holdfast.pipeline.archive import LITERALLY, read_archive
 from holdfast.pipeline.jobs.inputs import COUNTED, Origin, Told, settings, silent
-from holdfast.pipeline.jobs.summary import plural, text_table
+from holdfast.pipeline.jobs.summary import Report, plural, text_table
 
 SHOWN = 20
 FIGURES = ("least", "mean", "p95", "most")
@@ -100,7 +100,7 @@ class Windows:
 
 
 @dataclass(frozen=True)
-class MeasureReport:
+class MeasureReport(Report):
     """The result of a run of `measure`."""
 
     to: str
@@ -117,12 +117,7 @@ class MeasureReport:
     """The newest windows."""
     note: str = ""
 
-    def record(self) -> dict[str, Any]:
-        """Return the report for `--json`."""
-        return asdict(self)
-
     def table(self) -> str:
-        """Return the report as text."""
         head = ("WINDOW", "KEY", "COUNT", "LEAST", "MEAN", "P95", "MOST")
         rows = [
             (each["start"], each["key"], each["count"], *(_short(each[name]) for name in FIGURES))

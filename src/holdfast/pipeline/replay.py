@@ -16,7 +16,7 @@ import re
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import reduce
 from operator import xor
@@ -34,7 +34,7 @@ from holdfast.names import topic_name
 from holdfast.pipeline.archive import partition_of, read_files
 from holdfast.pipeline.jobs.archive_directory import INSIDE, ArchiveDirectory, Run
 from holdfast.pipeline.jobs.inputs import Told, settings, silent
-from holdfast.pipeline.jobs.summary import text_table
+from holdfast.pipeline.jobs.summary import Report, text_table
 
 PIECE_ROWS = 200_000
 """Rows that are published at once without a rate. Also the rows that are read at once."""
@@ -112,7 +112,7 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True)
-class ReplayReport:
+class ReplayReport(Report):
     """The result of a run of `replay`."""
 
     id: str
@@ -127,12 +127,7 @@ class ReplayReport:
     pieces: int
     seconds: float
 
-    def record(self) -> dict[str, Any]:
-        """Return the report for `--json`."""
-        return asdict(self)
-
     def table(self) -> str:
-        """Return the report as text."""
         row = (self.id, self.to, self.rows, self.before, self.sent, self.pieces, f"{self.seconds:.1f} s")
         return "\n".join(text_table(("REPLAY", "TO", "ROWS", "BEFORE", "SENT NOW", "PIECES", "TOOK"), [row]))
 

@@ -3,6 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Report:
+    """The result of a job."""
+
+    def record(self) -> dict[str, Any]:
+        """Return the report for `--json`."""
+        return asdict(self)
+
+    def table(self) -> str:
+        """Return the report as text."""
+        raise NotImplementedError
 
 
 def plural(number: int, noun: str) -> str:
