@@ -9,9 +9,6 @@ after a kill or by mistake: no piece is published twice.
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
-import os
 import re
 import time
 import uuid
@@ -29,10 +26,10 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812
 
 from holdfast.columns.address import Address
-from holdfast.errors import Corrupt, Locked, Misuse
+from holdfast.errors import Corrupt, Misuse
 from holdfast.names import topic_name
 from holdfast.pipeline.archive import partition_of, read_files
-from holdfast.pipeline.jobs.archive_directory import INSIDE, ArchiveDirectory, Run
+from holdfast.pipeline.jobs.archive_directory import INSIDE, ArchiveDirectory, Run, locked, sync
 from holdfast.pipeline.jobs.inputs import Told, settings, silent
 from holdfast.pipeline.jobs.summary import Report, text_table
 
@@ -181,7 +178,8 @@ def replay(
     there = ArchiveDirectory.there(archive)
     told("plan", id)
     asked = Asked(_target(to, "x") and to, _asked(since), _asked(until), where)
-    with _alone(there, id):
+    _folder(there).mkdir(parents=True, exist_ok=True)
+    with locked(_folder(there) / f"{id}.lock", f"runs the replay {id}"):  # two would plan twice
         plan = _planned(there, id, asked) or _keep(there, _plan(spark, there, id, asked, rate))
         told("begin", id)
         address = Address.beside(sink, "a replay", None if "*" in to else to)
@@ -207,18 +205,6 @@ def replay(
         pieces=len(plan.pieces),
         seconds=time.monotonic() - began,
     )
-
-
-@contextlib.contextmanager
-def _alone(there: ArchiveDirectory, ident: str) -> Iterator[None]:
-    """Lock a replay: two runs of one name would plan twice."""
-    _folder(there).mkdir(parents=True, exist_ok=True)
-    with (_folder(there) / f"{ident}.lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise Locked(f"another process runs the replay {ident}; wait for it, or stop it") from None
-        yield
 
 
 def _begin(there: ArchiveDirectory, plan: Plan, broker: Address) -> int:
@@ -317,17 +303,12 @@ def _keep(there: ArchiveDirectory, plan: Plan) -> Plan:
 
 
 def _write(path: Path, data: bytes) -> None:
+    """Write a file durably: a lost plan would be made again, and its rows sent again."""
     new = path.with_suffix(".new")
-    with new.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
+    new.write_bytes(data)
+    sync(new)
     new.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(folder)  # without it, a lost plan would be made again, and its rows sent again
-    finally:
-        os.close(folder)
+    sync(path.parent)
 
 
 def _folder(there: ArchiveDirectory) -> Path:

@@ -199,7 +199,7 @@ def test_a_topic_goes_on_where_it_was(tmp_path: Path) -> None:
 
 def test_every_folder_that_is_made_is_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced = list[Path]()
-    monkeypatch.setattr(archive_directory, "_sync", synced.append)
+    monkeypatch.setattr(archive_directory, "sync", synced.append)
     with ArchiveDirectory(tmp_path / "x/y/archive").changing():
         assert {tmp_path, tmp_path / "x", tmp_path / "x/y", tmp_path / "x/y/archive"} <= set(synced)
 

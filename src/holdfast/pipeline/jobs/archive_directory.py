@@ -251,12 +251,8 @@ class ArchiveDirectory:
         for folder in (self._runs, self._staging):
             folder.mkdir(parents=True, exist_ok=True)
         for folder in {self._inside, self.path, self.path.parent, *(each.parent for each in new)}:
-            _sync(folder)
-        with (self._inside / "lock").open("w") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise Locked(f"another process is changing {self.path}; wait for it, or stop it") from None
+            sync(folder)
+        with locked(self._inside / "lock", f"is changing {self.path}"):
             yield self._recover()
 
     def _recover(self) -> Recovered:
@@ -282,10 +278,10 @@ class ArchiveDirectory:
         staging = self.staging(run)
         files = sorted(staging.rglob("*.parquet"))
         for file in [*files, *staging.rglob(".*.crc")]:
-            _sync(file)
+            sync(file)
         for folder in {staging, self._staging, *(file.parent for file in files)}:
-            _sync(folder)
-            _sync(folder.parent)
+            sync(folder)
+            sync(folder.parent)
         return [file.relative_to(staging) for file in files]
 
     def discard(self, run: str) -> None:
@@ -300,7 +296,7 @@ class ArchiveDirectory:
         """
         new = self._runs / f".{run.id}"
         new.write_bytes(msgspec.json.format(msgspec.json.encode(run), indent=1))
-        _sync(new)
+        sync(new)
         try:
             (self._runs / _name(run.number)).hardlink_to(new)
         except FileExistsError:
@@ -309,7 +305,7 @@ class ArchiveDirectory:
             ) from None
         finally:
             new.unlink()
-        _sync(self._runs)
+        sync(self._runs)
 
     def place(self, run: Run) -> int:
         """Move a committed run's files to their places. Return how many were moved."""
@@ -328,7 +324,7 @@ class ArchiveDirectory:
             folders |= {target.parent, target.parent.parent, self.path}
             moved += 1
         for folder in folders:
-            _sync(folder)
+            sync(folder)
         shutil.rmtree(staging, ignore_errors=True)
         return moved
 
@@ -354,7 +350,18 @@ def _place(path: Path) -> tuple[int, str]:
     return len(path.name), path.name
 
 
-def _sync(path: Path) -> None:
+@contextlib.contextmanager
+def locked(file: Path, work: str) -> Iterator[None]:
+    """Hold the lock of a file. Raises Locked: another process has it."""
+    with file.open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Locked(f"another process {work}; wait for it, or stop it") from None
+        yield
+
+
+def sync(path: Path) -> None:
     """Sync a file or folder to disk."""
     file = os.open(path, os.O_RDONLY)
     try:
