@@ -204,7 +204,8 @@ def audit(
     """
     began = time.monotonic()
     told("read")
-    origin = source or _origin(path, url, token, options)
+    live = path is not None or url is not None
+    origin = source or (Origin(path, url, token, options or {}) if live else None)
     looked = look(spark, topics, origin, archive)
     wanted = None if expected is None else by_topic(expected, looked.topics, looked.parts)
     found = counted(spark, looked.rows, looked.topics, wanted, told)
@@ -241,12 +242,6 @@ def clock_notes(latency: Sequence[Latency], untimed: int) -> Iterator[str]:
             f"{plural(untimed, 'archived message')} without storedTime, from archives of former versions: "
             "their latency is not known"
         )
-
-
-def _origin(
-    path: str | None, url: str | None, token: str | None, options: Mapping[str, str] | None
-) -> Topics | None:
-    return None if path is None and url is None else Origin(path, url, token, options or {})
 
 
 def by_topic(
