@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -69,59 +69,51 @@ class DirectorySubscriptions:
         start: Literal["earliest", "latest"] = "latest",
         incarnation: bytes = b"",
     ) -> Progress:
-        async def ask(broker: Broker) -> Progress:
-            _require_incarnation(broker, topic, incarnation)
+        async def ask(broker: Broker) -> None:
             if create and subscription not in broker.admin.subscriptions(topic):
                 await broker.admin.create_subscription(topic, subscription, start)
-            return _progress(broker, topic, subscription)
 
-        return self._with_broker(ask)
+        return self._with_broker(topic, subscription, incarnation, ask)
 
     def advance(
         self, topic: str, subscription: str, to: int, reset_number: int, incarnation: bytes = b""
     ) -> Progress:
-        async def move(broker: Broker) -> Progress:
-            _require_incarnation(broker, topic, incarnation)
-            _, found = _found(broker, topic, subscription)
-            await broker.advance(found, reset_number, to)
-            return _progress(broker, topic, subscription)
+        async def move(broker: Broker) -> None:
+            await broker.advance(_found(broker, topic, subscription)[1], reset_number, to)
 
-        return self._with_broker(move)
+        return self._with_broker(topic, subscription, incarnation, move)
 
-    def _with_broker(self, work: Any) -> Progress:
+    def _with_broker(
+        self, topic: str, subscription: str, incarnation: bytes, work: Callable[[Broker], Awaitable[None]]
+    ) -> Progress:
+        """Open the broker, do the work, and return the progress of the subscription."""
+
         async def opened() -> Progress:
             from holdfast.broker import VISITING, Broker
 
             try:
                 # Trimming is left to the server that will open it.
                 async with Broker.open(self._path, **VISITING) as broker:
-                    found: Progress = await work(broker)
-                    return found
+                    if incarnation and broker.topic(topic_name(topic)).incarnation != incarnation:
+                        raise NotFound(f"{topic} was deleted and created again; read its progress again")
+                    await work(broker)
+                    where, found = _found(broker, topic, subscription)
+                    return Progress(
+                        where.incarnation,
+                        found.reset_number,
+                        found.acks.acked_to,
+                        where.first,
+                        where.visible,
+                        broker.log_time_now(),
+                    )
             except Locked as error:
                 raise Locked(
                     f"{error}; a server has {self._path} open: give broker, its address, such as "
                     "holdfast://localhost:6650 (--broker on the command line)"
                 ) from None
 
-        return _run(opened())
-
-
-def _progress(broker: Broker, topic: str, subscription: str) -> Progress:
-    where, found = _found(broker, topic, subscription)
-    return Progress(
-        where.incarnation,
-        found.reset_number,
-        found.acks.acked_to,
-        where.first,
-        where.visible,
-        broker.log_time_now(),
-    )
-
-
-def _require_incarnation(broker: Broker, topic: str, wanted: bytes) -> None:
-    """Check the incarnation: positions of a former topic of this name do not apply."""
-    if wanted and broker.topic(topic_name(topic)).incarnation != wanted:
-        raise NotFound(f"{topic} was deleted and created again; read its progress again")
+        with ThreadPoolExecutor(1) as thread:  # the caller, such as a notebook, may have an event loop
+            return thread.submit(asyncio.run, opened()).result()
 
 
 def _found(broker: Broker, topic: str, name: str) -> tuple[Topic, SubscriptionState]:
@@ -130,9 +122,3 @@ def _found(broker: Broker, topic: str, name: str) -> tuple[Topic, SubscriptionSt
     if found is None:
         raise NotFound(f"{where.name} has no subscription {name!r}; create it first")
     return where, found
-
-
-def _run(work: Coroutine[Any, Any, Progress]) -> Progress:
-    """Run in a thread: the caller, such as a notebook, may have an event loop."""
-    with ThreadPoolExecutor(1) as thread:
-        return thread.submit(asyncio.run, work).result()
