@@ -267,17 +267,25 @@ def recover(there: Path) -> None:
                 os.close(lock)
 
 
+def _directory(to: str | Path) -> Path | None:
+    """Return a directory of this machine that exists. Raises Misuse: it is a file."""
+    there = Path(to)
+    if "://" in str(to) or not there.exists():
+        return None
+    if not there.is_dir():
+        raise Misuse(f"{there} is a file; name a directory for the figures")
+    return there
+
+
 def require_figures(to: str | Path) -> None:
     """Check that `to` has only files of an earlier run, because it will be replaced.
 
     Raises:
         Misuse: it has other files, such as those of an archive or a broker.
     """
-    there = Path(to)
-    if "://" in str(to) or not there.exists():
+    there = _directory(to)
+    if there is None:
         return
-    if not there.is_dir():
-        raise Misuse(f"{there} is a file; name a directory for the figures")
     if there.is_mount():
         raise Misuse(f"{there} is a mount point and cannot be replaced; name a directory in it")
     for each in there.iterdir():
@@ -293,12 +301,8 @@ def require_stream(to: str | Path) -> None:
     Raises:
         Misuse: it has other files.
     """
-    there = Path(to)
-    if "://" in str(to) or not there.exists():
-        return
-    if not there.is_dir():
-        raise Misuse(f"{there} is a file; name a directory for the figures")
-    if any(there.iterdir()) and not (there / "_spark_metadata").is_dir():
+    there = _directory(to)
+    if there is not None and any(there.iterdir()) and not (there / "_spark_metadata").is_dir():
         raise Misuse(f"{there} was not written by a stream of measure; name a new directory")
 
 
