@@ -84,10 +84,9 @@ class Part:
             )
 
     def kill(self) -> None:
-        """SIGKILL, for it and for what it has started."""
-        if self.process is not None and self.alive:
-            os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait()
+        """Kill it as an attack: it is counted, and starts again."""
+        if self.alive:
+            self.end()
             self.kills += 1
             self.restart_at = time.monotonic() + RESTART_S
 
@@ -107,7 +106,7 @@ class Part:
         return f"{self.name} ended with status {self.process.returncode}: {words}"
 
     def end(self) -> None:
-        """Kill it: no process outlives the show."""
+        """Send SIGKILL to the process and those that it started."""
         if self.process is not None and self.alive:
             os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
