@@ -303,7 +303,7 @@ def _keep(there: ArchiveDirectory, plan: Plan) -> Plan:
 
 
 def _write(path: Path, data: bytes) -> None:
-    """Write a file durably: a lost plan would be made again, and its rows sent again."""
+    """Write a file durably: a replay whose plan is lost would send rows twice."""
     new = path.with_suffix(".new")
     new.write_bytes(data)
     sync(new)
