@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from holdfast.cli.data import SERVER_VARIABLE, VARIABLE, data_directory, require_data, server_url
 from holdfast.cli.output import plural, print_json, tell
@@ -19,6 +19,7 @@ from holdfast.errors import BadConfiguration, HoldfastError, Misuse
 
 if TYPE_CHECKING:
     from holdfast.pipeline.audit import AuditReport
+    from holdfast.pipeline.jobs.summary import Report
 
 ARCHIVE = """\
 Adds what is new in topics to an archive of Parquet files, by topic and day.
@@ -55,13 +56,6 @@ declarative pipeline. DIR must not be there, or be empty."""
 
 class PageFailed(HoldfastError):
     """The page of an audit was not written; its account was told."""
-
-
-class Report(Protocol):
-    """The result of a pipeline."""
-
-    def record(self) -> dict[str, Any]: ...
-    def table(self) -> str: ...
 
 
 def add(nouns: Subparsers) -> None:
