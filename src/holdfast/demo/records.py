@@ -1,7 +1,7 @@
-"""Keep the confirmed numbers of a producer in a file, written after each confirmation.
+"""Keep what processes of a demo did in files, written by each after the fact.
 
-A producer numbers its messages from 0 without gaps, and confirmations come in order: so one number tells all,
-the last one that is whole.
+A producer of the rig numbers its messages from 0 without gaps, and confirmations come in order. So the last
+number of its file covers all.
 """
 
 from __future__ import annotations
@@ -14,12 +14,22 @@ from pathlib import Path
 _NUMBER = struct.Struct("<Q")
 
 
+def open_record(path: Path) -> int:
+    """Open a record for appending: a kill can only cut off its end."""
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+
+
+def read_record(path: Path, size: int) -> bytes:
+    """Read the items of a record, without a last one that was cut off."""
+    data = path.read_bytes()
+    return data[: len(data) // size * size]
+
+
 class Record:
     """A producer's own file, append-only."""
 
     def __init__(self, directory: Path, producer: str) -> None:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-        self._file = os.open(directory / f"{producer}.sent", flags, 0o600)
+        self._file = open_record(directory / f"{producer}.sent")
 
     def confirmed(self, number: int) -> None:
         """Everything up to, and with, this number."""
@@ -33,7 +43,6 @@ def confirmed(directory: Path) -> dict[str, int]:
 
 def _each(directory: Path) -> Iterator[tuple[str, int]]:
     for path in sorted(directory.glob("*.sent")):
-        data = path.read_bytes()
-        whole = len(data) // _NUMBER.size * _NUMBER.size
-        last = max((number for (number,) in _NUMBER.iter_unpack(data[:whole])), default=-1)
+        data = read_record(path, _NUMBER.size)
+        last = max((number for (number,) in _NUMBER.iter_unpack(data)), default=-1)
         yield path.stem, last + 1

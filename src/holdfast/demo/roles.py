@@ -10,9 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-import os
 import random
-import signal
 import sys
 import time
 from collections import deque
@@ -23,6 +21,7 @@ from typing import Any, TypeVar
 
 from holdfast.demo.records import Record
 from holdfast.demo.settings import DASHBOARD, TOPIC
+from holdfast.demo.stage import Leaving
 from holdfast.errors import Closed, NotFound, Timeout
 from holdfast.pipeline.numbered import encode_json
 
@@ -50,21 +49,6 @@ class Job:
 
     def command(self) -> list[str]:
         return [sys.executable, "-m", "holdfast.demo.roles", json.dumps(asdict(self))]
-
-
-class Leaving:
-    """SIGTERM asks to leave in order; a parent that is gone, too."""
-
-    def __init__(self, parent: int) -> None:
-        self._asked, self._parent = False, parent
-        signal.signal(signal.SIGTERM, self._ask)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # meant for the parent, which asks
-
-    def _ask(self, *_: object) -> None:
-        self._asked = True
-
-    def __bool__(self) -> bool:
-        return self._asked or os.getppid() != self._parent
 
 
 def measurement(job: Job, number: int, chance: random.Random) -> tuple[bytes, str]:

@@ -1,8 +1,9 @@
-"""Share between both demos: the loop that kills processes, scene, picture and account."""
+"""Run a demo, of the rig or of the queue: loop, kills, scene, picture and account."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import random
 import shutil
 import signal
@@ -104,6 +105,21 @@ def shown(json: bool, picture: Callable[[Any], list[str]], lines: Lines) -> Iter
     finally:
         if terminal:
             print(SHOW, end="")
+
+
+class Leaving:
+    """Whether a process of a demo must end: after SIGTERM, or without its parent."""
+
+    def __init__(self, parent: int) -> None:
+        self._asked, self._parent = False, parent
+        signal.signal(signal.SIGTERM, self._ask)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # meant for the parent, which asks
+
+    def _ask(self, *_: object) -> None:
+        self._asked = True
+
+    def __bool__(self) -> bool:
+        return self._asked or os.getppid() != self._parent
 
 
 class Stage:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.demo.queue.workers import BATCH, GOT, PUT
+from holdfast.demo.records import read_record
 
 
 @dataclass(frozen=True)
@@ -38,16 +39,12 @@ class Account:
 
 def read_puts(file: Path) -> array[int]:
     """The confirmed numbers of one producer; a record that death cut short does not count."""
-    numbers = array("Q")
-    data = file.read_bytes()
-    numbers.frombytes(data[: len(data) // PUT.size * PUT.size])
-    return numbers
+    return array("Q", read_record(file, PUT.size))
 
 
 def read_gets(file: Path) -> Iterable[tuple[int, int, int]]:
     """(producer, redelivered, number) of everything that one consumer got."""
-    data = file.read_bytes()
-    return GOT.iter_unpack(data[: len(data) // GOT.size * GOT.size])
+    return GOT.iter_unpack(read_record(file, GOT.size))
 
 
 def balance(records: Path) -> Account:

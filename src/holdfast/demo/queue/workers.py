@@ -14,12 +14,13 @@ import struct
 import time
 import traceback
 import zlib
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
 from holdfast import Closed, Messages, Queue, Timeout
+from holdfast.demo.records import open_record
+from holdfast.demo.stage import Leaving
 
 HEAD = struct.Struct("<IIQ")
 """In front of each payload: checksum of the rest, producer, number."""
@@ -86,24 +87,12 @@ def start(job: Job) -> int:
 def _child(job: Job, parent: int, mask: set[signal.Signals | int]) -> NoReturn:
     status = 1
     try:
-        leaving = False
-
-        def leave(*_: object) -> None:
-            nonlocal leaving
-            leaving = True
-
-        def asked_to_leave() -> bool:
-            if os.getppid() != parent:
-                os._exit(1)  # the parent, which makes the account, is gone
-            return leaving
-
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        signal.signal(signal.SIGTERM, leave)
+        leaving = Leaving(parent)
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        record = os.open(job.record, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        record = open_record(job.record)
         work = produce if job.kind == "producer" else consume
         with Queue.open(job.queue, directory=job.directory) as queue:
-            work(job, queue, record, asked_to_leave)
+            work(job, queue, record, leaving)
         status = 0
     except BaseException:
         job.record.with_suffix(f".{job.ident}.error").write_text(traceback.format_exc(), encoding="utf-8")
@@ -111,12 +100,12 @@ def _child(job: Job, parent: int, mask: set[signal.Signals | int]) -> NoReturn:
         os._exit(status)
 
 
-def produce(job: Job, queue: Queue, record: int, asked_to_leave: Callable[[], bool]) -> None:
-    """Puts numbered messages, alone and in batches, until it is asked to leave."""
+def produce(job: Job, queue: Queue, record: int, leaving: Leaving) -> None:
+    """Put numbered messages, alone and in batches, until the process must end."""
     choose = random.Random(job.ident)
     number = 0
     began = time.monotonic()
-    while not asked_to_leave():
+    while not leaving:
         due = (time.monotonic() - began) * job.rate if job.rate else number + BATCH
         if due < number + 1:
             time.sleep(PAUSE_S)
@@ -128,7 +117,7 @@ def produce(job: Job, queue: Queue, record: int, asked_to_leave: Callable[[], bo
         ]
         batch = [payload(job.ident, number + i, FILLER[:size]) for i, size in enumerate(sizes)]
         done = 0
-        while done < count and not asked_to_leave():
+        while done < count and not leaving:
             try:
                 if count == 1:
                     queue.put(batch[0], timeout=0.1)
@@ -142,10 +131,10 @@ def produce(job: Job, queue: Queue, record: int, asked_to_leave: Callable[[], bo
         number += done
 
 
-def consume(job: Job, queue: Queue, record: int, asked_to_leave: Callable[[], bool]) -> None:
-    """Gets messages in batches until the queue is closed."""
+def consume(job: Job, queue: Queue, record: int, leaving: Leaving) -> None:
+    """Get messages in batches until the queue is closed."""
     choose = random.Random(job.ident)
-    while not asked_to_leave():
+    while not leaving:
         try:
             messages = queue.get_many(choose.choice((1, BATCH)), timeout=0.1)
         except Timeout:
