@@ -1,4 +1,4 @@
-"""Run a demo, of the rig or of the queue: loop, kills, scene, picture and account."""
+"""Run a demo, of the rig or the queue: loop, kills, scene, picture and account."""
 
 from __future__ import annotations
 
