@@ -97,15 +97,7 @@ class DirectorySubscriptions:
                     if incarnation and broker.topic(topic_name(topic)).incarnation != incarnation:
                         raise NotFound(f"{topic} was deleted and created again; read its progress again")
                     await work(broker)
-                    where, found = _found(broker, topic, subscription)
-                    return Progress(
-                        where.incarnation,
-                        found.reset_number,
-                        found.acks.acked_to,
-                        where.first,
-                        where.visible,
-                        broker.log_time_now(),
-                    )
+                    return _progress(broker, topic, subscription)
             except Locked as error:
                 raise Locked(
                     f"{error}; a server has {self._path} open: give broker, its address, such as "
@@ -114,6 +106,18 @@ class DirectorySubscriptions:
 
         with ThreadPoolExecutor(1) as thread:  # the caller, such as a notebook, may have an event loop
             return thread.submit(asyncio.run, opened()).result()
+
+
+def _progress(broker: Broker, topic: str, subscription: str) -> Progress:
+    where, found = _found(broker, topic, subscription)
+    return Progress(
+        where.incarnation,
+        found.reset_number,
+        found.acks.acked_to,
+        where.first,
+        where.visible,
+        broker.log_time_now(),
+    )
 
 
 def _found(broker: Broker, topic: str, name: str) -> tuple[Topic, SubscriptionState]:
