@@ -20,9 +20,9 @@ from holdfast.errors import Corrupt, Locked, Misuse
 from holdfast.pipeline import replay as replaying
 from holdfast.pipeline.archive import KEPT, archive, read_archive
 from holdfast.pipeline.compact import compact
-from holdfast.pipeline.jobs.archive_directory import ArchiveDirectory
+from holdfast.pipeline.jobs.archive_directory import ArchiveDirectory, locked
 from holdfast.pipeline.jobs.inputs import Origin, silent
-from holdfast.pipeline.replay import _alone, replay
+from holdfast.pipeline.replay import replay
 from holdfast.pipeline.sink.rows import null_entry
 from tests.kit import KIT, module_command
 from tests.kit.certificates import write_key, write_public_key
@@ -426,7 +426,9 @@ def test_what_cannot_be_replayed(spark: SparkSession, tmp_path: Path) -> None:
     ):
         with pytest.raises(Misuse, match=words):
             replay(spark, **{**asked, **wrong})  # type: ignore[arg-type]
-    with _alone(ArchiveDirectory(to), "x"), pytest.raises(Locked, match="another process"):
+    lock = to / "_holdfast/replays/x.lock"
+    lock.parent.mkdir(exist_ok=True)
+    with locked(lock, "runs it"), pytest.raises(Locked, match="another process"):
         replay(spark, **asked, id="x")  # type: ignore[arg-type]
     (to / "_holdfast/replays/x.json").write_text("{")
     with pytest.raises(Corrupt, match="does not decode"):
