@@ -251,7 +251,7 @@ def test_topics_come_go_and_come_again(
             send(broker, range(5), name)
             until(lambda name=name: not running.isActive or (name, 4) in map(place, query.rows()))  # type: ignore[misc]
         broker.admin.delete_topic("new1", force=True)
-        gone = rf"{PREFIX}new1 was deleted or created again, and was read up to entry 5; set failOnDataLoss=false"
+        gone = rf"{PREFIX}new1 was deleted or created again, and was read up to entry 5; set failOnDataLoss"
         with pytest.raises(Exception, match=gone):
             running.awaitTermination(300)
     finally:
