@@ -1,5 +1,5 @@
 // The order in which a round is written: the one place that says it. The core's writer and the simulated one
-// (src/holdfast/ledger/writer.py) both execute this list, so the storms of the simulation explore what production runs.
+// (tests/kit/ledger/sim_store.py) both execute this list, so the storms of the simulation explore what production runs.
 //
 //   journal written ──► ledgers written ──► journal synced ──► reported durable
 //
