@@ -121,7 +121,7 @@ def test_runs_ordered_by_name_are_noticed(tmp_path: Path, monkeypatch: Patch) ->
 
     assert numbers(tmp_path / "sound") == [99_999_999, 100_000_000]
     monkeypatch.setattr(archive_directory, "_place", lambda path: path.name)
-    with pytest.raises(Corrupt, match="one is missing"):
+    with pytest.raises(Corrupt, match="runs are missing"):
         numbers(tmp_path / "broken")
 
 

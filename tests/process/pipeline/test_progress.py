@@ -109,9 +109,9 @@ def test_a_subscription_or_a_topic_that_is_gone(broker: Broker) -> None:
         made.at(TOPIC, create=False)
     at = made.at(TOPIC)
     other = replace(at, incarnation=bytes(16), acked_to=0)
-    with pytest.raises(NotFound, match="deleted and made again"):
+    with pytest.raises(NotFound, match="deleted and created again"):
         made.finished(TOPIC, other, 5)
-    with pytest.raises(NotFound, match="deleted and made again"):
+    with pytest.raises(NotFound, match="deleted and created again"):
         made.at(TOPIC, other.incarnation)
     with pytest.raises(NotFound):
         made.at(TOPIC + "-never", at.incarnation)
