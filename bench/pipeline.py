@@ -12,15 +12,14 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
-import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from bench import figures, running
 from bench.figures import Goal, Spread, size_name, spread, table
-from bench.running import machine
+from bench.running import file_system, machine
 
 OURS = {"alone": "holdfast, an entry each", "batches": "holdfast, 100 in an entry"}
 OTHERS = {"memory": "a source in Python, from memory", "parquet": "Spark's Parquet", "text": "Spark's text"}
@@ -49,13 +48,33 @@ class Figures:
         return Spread.of([each[0] for each in found]) if found else None
 
 
-def rates_table(figures: Figures, size: int) -> list[str]:
+@dataclass
+class Report(figures.Report):
+    """The figures of one run, for each number of cores."""
+
+    found: list[Figures] = field(default_factory=list)
+
+    ABOUT = "Medians of {rounds} interleaved rounds [smallest–largest]; all columns, all sums verified"
+
+    def tables(self) -> Iterator[Sequence[str]]:
+        for each in self.found:
+            for size in each.counts:
+                yield rates_table(each, size)
+
+    def goals(self) -> Iterator[Goal]:
+        yield from goals_of(self.found)
+
+    def figures(self) -> Mapping[str, Any]:
+        return {"figures": [vars(each) for each in self.found]}
+
+
+def rates_table(found: Figures, size: int) -> list[str]:
     rows = []
     for form, words in FORMS.items():
-        rate = figures.rates(size, form)
+        rate = found.rates(size, form)
         bytes_s = rate.median * size / 1e6
-        rows.append([words, spread(rate), f"{bytes_s:.0f}", f"{figures.cpu_us(size, form):.2f}"])
-    head = [f"{size_name(size)}, {figures.cores} cores, to noop", "rows/s", "MB/s of values", "CPU, µs/row"]
+        rows.append([words, spread(rate), f"{bytes_s:.0f}", f"{found.cpu_us(size, form):.2f}"])
+    head = [f"{size_name(size)}, {found.cores} cores, to noop", "rows/s", "MB/s of values", "CPU, µs/row"]
     return table(head, rows)
 
 
@@ -159,41 +178,19 @@ def measure(options: argparse.Namespace, folder: Path, cores: int, full: bool) -
     return Figures(cores, counts, taken)
 
 
-def text(found: list[Figures], about: dict[str, Any], rounds: int) -> str:
-    lines = [
-        f"{about['cpu']}, {about['cores']} cores, Linux {about['kernel']}, Python {about['python']}; "
-        f"a load of {about['load']:.1f} before it began",
-        f"Medians of {rounds} interleaved rounds [smallest–largest]; all columns, all sums verified",
-    ]
-    for figures in found:
-        for size in figures.counts:
-            lines += ["", *rates_table(figures, size)]
-    lines += ["", "goals:"]
-    lines += [
-        f"  {'met   ' if each.met else 'MISSED'}  {each.text}: {each.result}" for each in goals_of(found)
-    ]
-    return "\n".join(lines)
+def run(options: argparse.Namespace, folder: Path) -> Report:
+    cores = sorted({int(each) for each in options.cores.split(",")})
+    about = {**machine(("pyspark", "pyarrow")), "file_system": file_system(folder)}
+    names = ("sizes", "megabytes", "rounds", "triggers", "cores", "memory")
+    report = Report(about, {name: getattr(options, name) for name in names})
+    for count in cores:
+        running.say(f"{count} cores …")
+        report.found.append(measure(options, folder, count, count == cores[-1]))
+    return report
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     options = parser().parse_args(argv)
     if options.quick:
         options.rounds, options.megabytes, options.triggers = 1, 2, 4
-    cores = sorted({int(each) for each in options.cores.split(",")})
-    started, load = time.monotonic(), os.getloadavg()[0]
-    folder = Path(tempfile.mkdtemp(prefix="holdfast-bench-", dir=options.where))
-    try:
-        found = []
-        for count in cores:
-            print(f"{count} cores …", file=sys.stderr, flush=True)
-            found.append(measure(options, folder, count, count == cores[-1]))
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-    about = {**machine(("pyspark", "pyarrow")), "load": round(load, 1)}
-    print(text(found, about, options.rounds))
-    if options.json is not None:
-        goals = [vars(goal) for goal in goals_of(found)]
-        told = {"machine": about, "took_s": round(time.monotonic() - started, 1), "goals": goals,
-                "figures": [vars(each) for each in found]}  # fmt: skip
-        options.json.write_text(json.dumps(told, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    return 0
+    return running.run(options, lambda folder: run(options, folder))

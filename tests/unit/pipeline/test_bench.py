@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from bench import pipeline
-from bench.pipeline import FORMS, Figures, goals_of
+from bench.pipeline import FORMS, Figures, Report, goals_of
 
 SIZE, COUNT = 100, 10_000
 
@@ -34,9 +33,12 @@ def test_goals() -> None:
     assert "more cores" in missed(figures(1), figures(2))[0]
 
 
-def test_tables() -> None:
-    about = {"cpu": "x", "cores": 2, "kernel": "6", "python": "3", "load": 0.5}
-    told = pipeline.text([figures(2)], about, 3)
-    assert "a load of 0.5 before it began" in told
+def test_report() -> None:
+    about = {"cpu": "x", "cores": 2, "kernel": "6", "python": "3", "file_system": "ext4", "others_share": 0.5}
+    report = Report(about, {"rounds": 3}, found=[figures(2)])
+    told = report.text()
+    assert "others used 50% of the cores" in told
     assert "10.0 k [10.0 k–10.0 k]" in told
-    assert "met   " in told
+    assert "a trigger takes at most 20 % more than Spark's rate source" in told
+    assert "  met" in told
+    assert report.as_json()["figures"][0]["cores"] == 2
