@@ -7,17 +7,12 @@ import os
 import random
 import time
 from collections.abc import Coroutine
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from bench.broker_stations import (
-    Sample,
-    Setting,
-    Stopwatch,
-    payloads,
-    percentiles_us,
-    with_snapshots,
-)
+from bench.broker_stations import Sample, Setting, Stopwatch, payloads
+from bench.figures import percentiles_us
 from holdfast.broker import Broker
 from holdfast.ids import MessageId
 
@@ -76,7 +71,7 @@ class Ours:
         with Stopwatch() as watch:
             await asyncio.gather(*(caller() for _ in range(min(self.setting.window, batches))))
         rounds, journal, snapshots = (now - then for now, then in zip(self._counts(), before, strict=True))
-        return with_snapshots(watch.sample(batches * len(self.data), rounds, journal), snapshots)
+        return replace(watch.sample(batches * len(self.data), rounds, journal), snapshots=snapshots)
 
     def single(self, count: int) -> tuple[float, float]:
         """Await `send(data)` one by one; return µs, median and p99."""
@@ -109,7 +104,7 @@ class Ours:
                 sample = await self._received(reader, wanted, acks)
         else:
             sample = await self._received(await self._open_consumer(), wanted, acks)
-        return with_snapshots(sample, self._counts()[2] - before)
+        return replace(sample, snapshots=self._counts()[2] - before)
 
     async def _received(self, receiver: Any, wanted: int, acks: str) -> Sample:
         taken, batch = 0, self.setting.batch
@@ -135,7 +130,7 @@ class Ours:
                 published, received = await asyncio.gather(
                     self._published(batches), self._received(consumer, batches * len(self.data), "each")
                 )
-            return with_snapshots(watch.sample(received.messages), published.snapshots)
+            return replace(watch.sample(received.messages), snapshots=published.snapshots)
 
         return self._run(work())
 

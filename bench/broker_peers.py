@@ -8,10 +8,11 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from importlib import import_module, util
+from importlib import import_module
 from typing import Any
 
-from bench.broker_stations import Sample, Setting, Stopwatch, payloads, percentiles_us
+from bench.broker_stations import Sample, Setting, Stopwatch, payloads
+from bench.figures import percentiles_us
 
 LEDGER_SYNC_BYTES = 64 << 20
 """The plain program that syncs both copies syncs the second as often as the broker takes a snapshot."""
@@ -271,10 +272,3 @@ PEERS: dict[str, tuple[type[Peer], str | None, bool]] = {
     "persist-queue (SQLiteQueue)": (PersistQueue, "persistqueue", False),
 }
 """By name: the contestant, the module that it needs, whether it has batches."""
-
-
-def missing(module: str | None) -> str | None:
-    """Return why a peer cannot be measured here, or None."""
-    if module is None or util.find_spec(module) is not None:
-        return None
-    return f"{module} is not installed: pip install 'holdfast[bench]'"

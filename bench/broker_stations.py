@@ -10,14 +10,14 @@ import random
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnContext
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from bench.rounds import BenchError
+from bench.answers import BenchError, Failure, answer
 
 ANSWER_LIMIT_S = 900.0
 
@@ -85,19 +85,6 @@ def payloads(size: int, count: int) -> list[bytes]:
     """Return distinct payloads, so that a contestant gains nothing from repetition."""
     generator = random.Random(size * 1_000_003 + count)
     return [generator.randbytes(size) for _ in range(count)]
-
-
-def percentiles_us(times_ns: list[int]) -> tuple[float, float]:
-    """Return the median and the 99th percentile, in µs."""
-    ordered = sorted(times_ns)
-    return ordered[len(ordered) // 2] / 1e3, ordered[min(len(ordered) - 1, int(0.99 * len(ordered)))] / 1e3
-
-
-@dataclass(frozen=True)
-class Failure:
-    """The answer of a process whose work raised."""
-
-    text: str
 
 
 def serve(control: Connection, make: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
@@ -174,16 +161,4 @@ class Station:
         self._control.close()
 
     def _answer(self) -> Any:
-        if not self._control.poll(ANSWER_LIMIT_S):
-            raise BenchError(f"{self.name}: no answer within {ANSWER_LIMIT_S:.0f} s")
-        try:
-            answer = self._control.recv()
-        except EOFError:
-            raise BenchError(f"{self.name}: its process died") from None
-        if isinstance(answer, Failure):
-            raise BenchError(f"{self.name}: {answer.text}")
-        return answer
-
-
-def with_snapshots(sample: Sample, snapshots: int) -> Sample:
-    return replace(sample, snapshots=snapshots)
+        return answer(self._control, self.name, ANSWER_LIMIT_S)

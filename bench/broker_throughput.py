@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from multiprocessing.context import SpawnContext
 from pathlib import Path
 
+from bench.answers import BenchError
 from bench.broker_figures import PLAIN, PLAINS, Report, Throughput
 from bench.broker_ours import Ours
-from bench.broker_peers import PEERS, Plain, missing
+from bench.broker_peers import PEERS, Plain
 from bench.broker_stations import Setting, Station
 from bench.figures import OURS
-from bench.rounds import BenchError
+from bench.running import missing
 
 CALIBRATION_S = 0.2
 RECEIPTS_SHARE = 8
@@ -98,7 +99,7 @@ def measure_throughput(report: Report, size: int, plan: Plan, say: Callable[[str
 
 
 def warm_up(station: Station, plan: Plan, batches: dict[str, int]) -> None:
-    """Return how many batches fill about the time of a sample, after slow first ones."""
+    """Set how many batches fill about the time of a sample, after slow first ones."""
     name = station.name
     if name in PLAINS:
         station.call("rounds", 1000, 64, 64 << 20)

@@ -23,6 +23,15 @@ class Spread:
         return Spread(statistics.median(values), min(values), max(values))
 
 
+def percentile(values: Sequence[float], share: float) -> float:
+    return sorted(values)[min(len(values) - 1, int(share * len(values)))]
+
+
+def percentiles_us(times_ns: Sequence[int]) -> tuple[float, float]:
+    """Return the median and the 99th percentile, in µs."""
+    return percentile(times_ns, 0.5) / 1e3, percentile(times_ns, 0.99) / 1e3
+
+
 @dataclass(frozen=True)
 class Goal:
     text: str

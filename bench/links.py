@@ -8,7 +8,6 @@ so that the worker can compare it with the one sent.
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.context import SpawnContext
@@ -83,9 +82,3 @@ class Kind:
     module: str | None = None  # the module that it needs
     batches: bool = True  # can send many messages with one call
     readings: tuple[str, ...] = ("copy",)
-
-    def missing(self) -> str | None:
-        """Return why it cannot be measured here, or None."""
-        if self.module is None or importlib.util.find_spec(self.module) is not None:
-            return None
-        return f"{self.module} is not installed: pip install 'holdfast[bench]'"

@@ -18,7 +18,7 @@ from bench.peers import PEERS
 from bench.queue_figures import Reference, Report
 from bench.recovery import measure_recovery
 from bench.rounds import measure_size
-from bench.running import counts_argument, machine, size_argument, sizes_argument
+from bench.running import counts_argument, machine, missing, size_argument, sizes_argument
 from holdfast import _core
 
 KINDS: tuple[Kind, ...] = (HOLDFAST, *PEERS)
@@ -110,7 +110,7 @@ def run(options: argparse.Namespace, say: Callable[[str], None]) -> Report:
             "capacity_mib": options.capacity / (1 << 20),
         },
     )
-    report.absent = {kind.name: reason for kind in kinds if (reason := kind.missing()) is not None}
+    report.absent = {kind.name: reason for kind in kinds if (reason := missing(kind.module)) is not None}
     kinds = [kind for kind in kinds if kind.name not in report.absent]
     references = References(options.capacity, options.seconds)
     for size in options.sizes:

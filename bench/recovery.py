@@ -17,7 +17,8 @@ import time
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnContext
 
-from bench.figures import Spread
+from bench.answers import answer
+from bench.figures import Spread, percentile
 from bench.queue_figures import Recovery
 from bench.worker import READY
 from holdfast import Queue, _core
@@ -87,13 +88,6 @@ def kill_and_watch(pid: int) -> tuple[int, int]:
         os.close(watch)
 
 
-def answer(control: Connection) -> object:
-    if not control.poll(LIMIT_S):
-        raise RuntimeError(f"no answer within {LIMIT_S:.0f} s")
-    received: object = control.recv()
-    return received
-
-
 def measure_recovery(context: SpawnContext, kills: int) -> Recovery:
     name = f"bench-recovery-{os.getpid()}"
     # The victim must not die on the survivor's core. It would occupy the core until its end, and the survivor
@@ -114,23 +108,21 @@ def measure_recovery(context: SpawnContext, kills: int) -> Recovery:
             theirs.close()
             controls.append(ours)
             processes.append(process)
-            answer(ours)
+            answer(ours, role.__name__, LIMIT_S)
         births, waits = controls
         for number in range(kills):
             births.send(True)
-            pid = answer(births)
+            pid = answer(births, "nursery", LIMIT_S)
             if not isinstance(pid, int) or pid < 0:
                 raise RuntimeError("a victim ended before it had claimed its block")
             behind = number.to_bytes(8, "little")
             queue.put(behind)
             waits.send(True)
-            answer(waits)
+            answer(waits, "survivor", LIMIT_S)
             time.sleep(SETTLE_S)
             killed, released = kill_and_watch(pid)
-            result = answer(waits)
+            returned, data = answer(waits, "survivor", LIMIT_S)
             births.send(True)
-            assert isinstance(result, tuple)
-            returned, data = result
             if data != behind:
                 raise RuntimeError("the survivor got another message than the one put behind the dead writer")
             # The survivor may be faster than the report of the end; then it waited 0 µs.
@@ -145,6 +137,5 @@ def measure_recovery(context: SpawnContext, kills: int) -> Recovery:
                 process.kill()
         queue.detach()
         Queue.unlink(name)
-    ordered = sorted(released_us)
-    p99 = ordered[min(len(ordered) - 1, int(0.99 * len(ordered)))]
+    p99 = percentile(released_us, 0.99)
     return Recovery(kills, Spread.of(released_us), p99, Spread.of(killed_us))

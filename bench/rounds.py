@@ -11,8 +11,9 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnContext
 from types import TracebackType
 
+from bench.answers import BenchError, answer
 from bench.links import Kind, Setting
-from bench.worker import READY, Failure, Get, Order, Ping, Pong, Put, serve
+from bench.worker import READY, Get, Order, Ping, Pong, Put, serve
 
 ANSWER_LIMIT_S = 60.0  # a loop lasts a fraction of a second, so this is a hang
 CALIBRATION_S = 0.02
@@ -22,10 +23,6 @@ SIZE_LIMIT_S = (
 SLEEP_BEFORE_PING_S = 0.002  # long enough for the receiver of every transport to sleep
 BATCH_BYTES = 1 << 20  # batches of large messages are cut to about this many bytes
 VIEW_FROM_SIZE = 1 << 16  # for smaller payloads a view saves too little for a row
-
-
-class BenchError(Exception):
-    """A worker failed or hung; the text names the worker and the cause."""
 
 
 @dataclass(frozen=True)
@@ -120,20 +117,12 @@ class Pair:
         self.back.destroy()
 
     def _answer(self, control: Connection) -> object:
-        if not control.poll(ANSWER_LIMIT_S):
-            raise BenchError(f"{self.name}: no answer within {ANSWER_LIMIT_S:.0f} s")
-        try:
-            answer: object = control.recv()
-        except EOFError:
-            raise BenchError(f"{self.name}: a worker died") from None
-        if isinstance(answer, Failure):
-            raise BenchError(f"{self.name}: {answer.text}")
-        return answer
+        return answer(control, self.name, ANSWER_LIMIT_S)
 
     def _expect_ready(self, control: Connection) -> None:
-        answer = self._answer(control)
-        if answer != READY:
-            raise BenchError(f"{self.name}: a worker answered {answer!r} instead of being ready")
+        received = self._answer(control)
+        if received != READY:
+            raise BenchError(f"{self.name}: a worker answered {received!r} instead of being ready")
 
     def _run(self, first: Order, second: Order) -> tuple[object, object]:
         """Start `second` in the second process; when it is ready, start `first`."""
@@ -155,10 +144,10 @@ class Pair:
     def round_trip_us(self, case: Case, count: int) -> tuple[float, float]:
         spinning = case.measure == "spinning"
         pause_s = SLEEP_BEFORE_PING_S if case.measure == "asleep" else 0.0
-        answer, _ = self._run(Ping(count, spinning, pause_s), Pong(count, spinning))
-        assert isinstance(answer, tuple)
-        p50, p99 = answer
-        return p50 / 1e3, p99 / 1e3
+        received, _ = self._run(Ping(count, spinning, pause_s), Pong(count, spinning))
+        assert isinstance(received, tuple)
+        p50, p99 = received
+        return p50, p99
 
     def calibrate(self, case: Case, seconds: float) -> int:
         """Return how many repetitions fill about `seconds`; warm up on the way."""

@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +84,13 @@ def machine(distributions: Sequence[str]) -> dict[str, Any]:
         "versions": versions,
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
+
+
+def missing(module: str | None) -> str | None:
+    """Return why a peer that needs `module` cannot be measured here, or None."""
+    if module is None or find_spec(module) is not None:
+        return None
+    return f"{module} is not installed: pip install 'holdfast[bench]'"
 
 
 class Disturbance:

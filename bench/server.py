@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from bench import running, server_plain
-from bench.broker_stations import percentiles_us
-from bench.rounds import BenchError
+from bench.answers import BenchError
+from bench.figures import percentiles_us
 from bench.running import file_system, machine, parts_argument, sizes_argument
 from bench.server_client import Official
 from bench.server_figures import OURS, RATE, Idle, Key, Report, Sample

@@ -14,8 +14,8 @@ import threading
 import time
 from typing import Any
 
+from bench.answers import BenchError
 from bench.broker_stations import payloads
-from bench.rounds import BenchError
 
 PENDING = 1000
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from bench.rounds import BenchError
+from bench.answers import BenchError
 
 CHUNK = 500
 """Messages sent with one call."""

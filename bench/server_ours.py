@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from bench.answers import BenchError
 from bench.broker_stations import payloads
-from bench.rounds import BenchError
 from bench.server_load import CHUNK, Load, drain, flood, paced, read
 from bench.server_process import ServerProcess, free_port
 from holdfast._core import encode_messages

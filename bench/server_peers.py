@@ -12,8 +12,8 @@ import re
 import socket
 from pathlib import Path
 
+from bench.answers import BenchError
 from bench.broker_stations import payloads
-from bench.rounds import BenchError
 from bench.server_load import CHUNK, Load, Pattern, drain, flood, paced, read
 from bench.server_process import ServerProcess, found, free_port
 

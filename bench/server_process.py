@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from bench.rounds import BenchError
+from bench.answers import BenchError
 
 TICKS = os.sysconf("SC_CLK_TCK")
 START_S = 60.0

@@ -10,7 +10,7 @@ import struct
 import subprocess
 from pathlib import Path
 
-from bench.rounds import BenchError
+from bench.answers import BenchError
 from bench.server_load import CHUNK, Load, drain, flood, paced, read
 from bench.server_peers import texts
 from bench.server_process import ServerProcess, found, free_port

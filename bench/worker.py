@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import os
 import random
-import statistics
 import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
+from bench.answers import Failure
+from bench.figures import percentiles_us
 from bench.links import Receiver, Sender, Transport
 
 READY = "ready"
@@ -39,7 +40,7 @@ class Get:
 
 @dataclass(frozen=True)
 class Ping:
-    """Make `count` round trips, each after a pause. Returns median and p99, in ns."""
+    """Make `count` round trips, each after a pause. Returns median and p99, in µs."""
 
     count: int
     spinning: bool
@@ -57,13 +58,6 @@ class Pong:
 Order = Put | Get | Ping | Pong
 
 
-@dataclass(frozen=True)
-class Failure:
-    """The answer of a worker whose loop raised."""
-
-    text: str
-
-
 def payload(size: int) -> bytes:
     return random.Random(size).randbytes(size)
 
@@ -72,10 +66,6 @@ def distinct_payloads(size: int, length: int) -> list[bytes]:
     """Return a batch of distinct payloads: pickle would send a repeated object only once."""
     generator = random.Random(length)
     return [generator.randbytes(size) for _ in range(length)]
-
-
-def percentile(sorted_values: list[int], share: float) -> float:
-    return float(sorted_values[min(len(sorted_values) - 1, int(share * len(sorted_values)))])
 
 
 def ping(
@@ -90,8 +80,7 @@ def ping(
         send(data)
         receive()
         times.append(clock() - start)
-    times.sort()
-    return statistics.median(times), percentile(times, 0.99)
+    return percentiles_us(times)
 
 
 def pong(send: Callable[[bytes], None], receive: Callable[[], bytes], count: int) -> None:

@@ -1,4 +1,4 @@
-"""The broker's benchmark runs, fills tables and JSON, and judges what it measured. Never how fast it is."""
+"""The broker's benchmark runs, fills tables and JSON, and judges; speed is not tested."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from bench import broker, broker_figures
+from bench.answers import BenchError
 from bench.broker_figures import (
     PLAIN,
     Condition,
@@ -20,15 +21,15 @@ from bench.broker_figures import (
     Seek,
     Throughput,
 )
-from bench.broker_peers import PEERS, Plain, missing
+from bench.broker_peers import PEERS, Plain
 from bench.broker_stations import Sample, Setting, Station
 from bench.figures import OURS, Spread
-from bench.rounds import BenchError
+from bench.running import missing
 from tests.kit.slices import pick
 
 
 def run(arguments: list[str], tmp_path: Path, memory: Path) -> dict[str, Any]:
-    """On a file system in memory: how long a disk takes is nothing to wait for here."""
+    """Use a file system in memory: the speed of a disk does not matter here."""
     where = memory / "disk"
     where.mkdir()
     arguments = [*arguments, "--quick", "--batch", "10", "--where", str(where)]
@@ -64,8 +65,8 @@ def test_a_tiny_run_of_publish_and_consume(
     assert any("of the plain program" in goal["text"] for goal in content["goals"])
 
 
-# In `make test`: test_a_tiny_run_at_scale runs the same program and its report over other parts; what a crowd
-# costs the broker is counted by tests/process/server/test_asymmetry.py.
+# In `make test`, test_a_tiny_run_at_scale runs the same program and its report over other parts.
+# tests/process/server/test_asymmetry.py counts the cost of a crowd.
 @pytest.mark.nightly
 def test_a_tiny_run_beside_crowds(
     tmp_path: Path, runtime_directory: Path, capsys: pytest.CaptureFixture[str]
@@ -109,7 +110,7 @@ def test_the_plain_program_writes_what_it_was_told(tmp_path: Path) -> None:
 
 
 class Fails:
-    """A contestant that cannot do what it is asked."""
+    """A contestant that fails at its work."""
 
     def publish(self) -> None:
         raise RuntimeError("no")
