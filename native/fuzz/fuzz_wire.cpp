@@ -1,4 +1,5 @@
-// What libFuzzer calls: any bytes as the input of a connection. Built and run by tests/kit/server/fuzz_wire.py.
+// The entry point of libFuzzer: any bytes as the input of a connection.
+// tests/kit/server/fuzz_wire.py builds and runs it.
 #include "tests/wire/wire_judge.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t size) {

@@ -1,4 +1,4 @@
-// A check that says where and what, and children that live and die on command.
+// A check that reports its line and values, and child processes that live and die on command.
 #pragma once
 
 #include <poll.h>
@@ -23,19 +23,19 @@ inline void check(bool condition, const char* file, int line, const char* words)
     std::_Exit(1);
 }
 
-// How often something random is tried: a slice in `make test`, all of it in `make nightly`.
+// How often a random case is tried: a slice in `make test`, all of it in `make nightly`.
 inline int rounds(int test, int nightly) {
     const char* night = std::getenv("HOLDFAST_NIGHTLY");
     return night != nullptr && std::string_view(night) == "1" ? nightly : test;
 }
 
-// How long a test waits for what must happen; mutants shorten it.
+// How long a test waits for an event that must happen; mutants shorten it.
 inline int patience_ms() {
     const char* told = std::getenv("HOLDFAST_TEST_PATIENCE_MS");
     return told != nullptr ? std::atoi(told) : 30'000;
 }
 
-// The caller cannot do what it needs here, for the reason named: the suite shows this test as skipped.
+// The test cannot run here, for the reason named: the suite shows it as skipped.
 [[noreturn]] inline void skip(const std::string& reason) {
     std::printf("skipped: %s\n", reason.c_str());
     std::fflush(stdout);
@@ -60,7 +60,7 @@ void check_error(const char* file, int line, Code code, Action action, Parts... 
 #define CHECK_ERROR(code, action, ...) \
     ::holdfast::test::check_error(__FILE__, __LINE__, code, [&] { action; }, __VA_ARGS__)
 
-// A one-way line between processes: one side tells, the other waits.
+// A one-way line between processes: one side sends, the other waits.
 class Line {
  public:
     Line() { CHECK(::pipe(ends_) == 0); }
@@ -72,7 +72,7 @@ class Line {
     char wait() const {
         pollfd ready{ends_[0], POLLIN, 0};
         CHECK(::poll(&ready, 1, patience_ms()) ==
-              1);  // else the other side failed, and has said so
+              1);  // else the other side failed, and has reported it
         char word = 0;
         CHECK(::read(ends_[0], &word, 1) == 1);
         return word;
@@ -88,7 +88,7 @@ pid_t start(Body body) {
     const pid_t child = ::fork();
     CHECK(child >= 0);
     if (child == 0) {
-        ::alarm(60);  // whatever fails, nobody is left behind
+        ::alarm(60);  // no child is left behind, whichever check fails
         body();
         ::_exit(0);
     }

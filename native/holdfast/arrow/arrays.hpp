@@ -1,8 +1,10 @@
-// Arrays in Arrow's layout, filled row by row, and handed over through the Arrow C data interface without a copy.
+// Arrays in Arrow's layout, filled row by row, and exported through the Arrow C data interface
+// without a copy.
 //
-// A column is up to three buffers: validity bits (none while nothing is null), 32-bit offsets, values. Whoever gets an
-// exported array calls its `release` once; the buffers live until the last array that shares them is released, and go
-// back to the pool they came from. The two structs are those of the interface's specification, word for word.
+// A column is up to three buffers: validity bits (absent while nothing is null), 32-bit offsets,
+// values. The receiver of an exported array calls its `release` once. The buffers live until the
+// last array that shares them is released, and go back to their pool. The two structs are those of
+// the interface's specification, word for word.
 #pragma once
 
 #include <cstring>
@@ -48,7 +50,7 @@ struct ArrowArray {
 
 namespace holdfast {
 
-// Which rows are not null. Takes no memory before the first null.
+// The rows that are not null. Takes no memory before the first null.
 class Validity {
  public:
     [[gnu::always_inline]] void push(std::size_t row, bool valid) {
@@ -63,7 +65,7 @@ class Validity {
 
  private:
     void set(std::size_t row, bool valid) {
-        if (bits_.size() == 0) {  // all before this one were valid
+        if (bits_.size() == 0) {  // all before this row were valid
             const std::size_t whole = row / 8 + 1;
             std::memset(bits_.extend(whole), 0xff, whole);
         }
@@ -93,7 +95,7 @@ class FixedColumn {
     Validity validity_;
 };
 
-// Binary or UTF-8. Who pushes sees to it that all bytes together stay below 2 GiB.
+// Binary or UTF-8. The caller keeps the bytes of all rows together below 2 GiB.
 class BytesColumn {
  public:
     void push(std::size_t row, std::string_view bytes, bool valid = true) {
@@ -101,7 +103,7 @@ class BytesColumn {
         close(row, valid);
     }
     [[gnu::always_inline]] void close(
-        std::size_t row, bool valid = true) {  // what was appended to data() is this row's
+        std::size_t row, bool valid = true) {  // the bytes appended to data() are this row's
         const auto end = static_cast<std::int32_t>(data_.size());
         std::memcpy(offsets_.extend(4), &end, 4);
         validity_.push(row, valid);
@@ -134,7 +136,7 @@ inline bool is_ascii(std::string_view text) {
     return (high & 0x8080808080808080u) == 0;
 }
 
-// How long the character that begins here is; 0: these bytes are none.
+// Returns the length of the character that starts here; 0: it is not UTF-8.
 inline std::size_t character(std::string_view text) {
     const auto at = [&](std::size_t i) { return static_cast<u8>(text[i]); };
     const auto more = [&](std::size_t i) { return i < text.size() && (at(i) & 0xc0) == 0x80; };
@@ -152,7 +154,8 @@ inline std::size_t character(std::string_view text) {
     return code < 0x10000 || code >= 0x110000 ? 0 : 4;
 }
 
-// What is not UTF-8 becomes U+FFFD: a reader of text gets text. At most three times as long.
+// Replaces bytes that are not UTF-8 by U+FFFD, so that a reader of text gets text. The result is at
+// most three times as long.
 inline void append(ByteBuffer& out, std::string_view text) {
     if (is_ascii(text)) [[likely]]
         return out.append(text);
@@ -168,7 +171,7 @@ inline void append(ByteBuffer& out, std::string_view text) {
 
 }  // namespace utf8
 
-// One array, or a tree of them, as it is described to the other side. Buffers belong to somebody else.
+// One array, or a tree of them, as it is described to the other side. It does not own the buffers.
 struct ArrayNode {
     std::string name, format;
     std::int64_t length = 0, nulls = 0;
@@ -194,7 +197,7 @@ struct ArrayOwner {
     std::vector<ArrowArray*> pointers;
 };
 
-// A child that was moved away has no `release` any more; the others go with their parent.
+// A child that was moved away has no `release` any more; the others are released with their parent.
 template <class Owner, class Exported>
 void release(Exported* exported) {
     auto* owner = static_cast<Owner*>(exported->private_data);
@@ -208,7 +211,8 @@ inline void schema(const ArrayNode& node, ArrowSchema* out) {
     auto owner = std::make_unique<SchemaOwner>();
     owner->name = node.name;
     owner->format = node.format;
-    owner->children.resize(node.children.size());  // no `release` yet, should the next line throw
+    // no `release` yet, because the next line may throw
+    owner->children.resize(node.children.size());
     for (std::size_t i = 0; i < node.children.size(); ++i) {
         schema(node.children[i], &owner->children[i]);
         owner->pointers.push_back(&owner->children[i]);

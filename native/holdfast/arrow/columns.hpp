@@ -1,11 +1,13 @@
-// Decodes entries of ledgers into Arrow columns: one row per message, and only the columns that somebody wants.
+// Decodes entries of ledgers into Arrow columns: one row per message, and only the wanted columns.
 //
-// A decoder takes runs of entries, whose blocks were checked (I70), and checks each entry's own sum. It stops where it needs
-// help from above, which then goes on with the same entry: a compressed batch wants its payload (expand), a part of a chunked
-// message wants the others, an entry that is none wants a decision. It stops, too, when a batch of rows is full; that can be
+// A decoder takes runs of entries, whose blocks were checked (I70), and checks each entry's own
+// sum. It stops where it needs help from its caller, and then goes on with the same entry. A
+// compressed batch needs its payload (expand), a part of a chunked message needs the others, an
+// entry that is not sound needs a decision. It also stops when a batch of rows is full. That can be
 // within a client's batch, which goes on behind it.
 //
-// Nothing from outside decides how much memory is taken: a batch of rows ends at `rows_max` or `bytes_max`, and one message more.
+// No size from outside decides how much memory is taken: a batch of rows ends at `rows_max` or
+// `bytes_max`, plus one message.
 #pragma once
 
 #include <array>
@@ -53,13 +55,13 @@ inline constexpr std::array<std::string_view, 17> kColumnNames = {
 
 inline constexpr i64 kNoTime = std::numeric_limits<i64>::min();
 
-// Microseconds since the epoch; kNoTime beyond the year 9999, which is no time that anybody means.
+// Microseconds since the epoch; kNoTime beyond the year 9999, which no producer means.
 inline i64 microseconds(u64 ms) {
     constexpr u64 kEnd = 253'402'300'800'000;
     return ms < kEnd ? static_cast<i64>(ms) * 1000 : kNoTime;
 }
 
-// Rows that somebody asked to leave out. Exact: whoever asked does not look again.
+// Rows to leave out. The filter is exact: the caller does not filter again.
 struct RowFilter {
     i64 publish_min_us = kNoTime;  // kNoTime: all, also those without a time
     i64 publish_max_us = std::numeric_limits<i64>::max();
@@ -74,7 +76,7 @@ struct RowFilter {
     }
 };
 
-// The buffers of one batch of rows. Kept by the arrays that were made of it.
+// The buffers of one batch of rows. The arrays made of it keep it.
 class ColumnData {
  public:
     explicit ColumnData(std::shared_ptr<BufferPool> from) : pool(std::move(from)) {}
@@ -101,7 +103,7 @@ class ColumnData {
     FixedColumn<i32> partition, batch_index, property_ends;  // property_ends: offsets of the map
     std::vector<Column> columns;
 
-    // The columns as one struct array: a record batch.
+    // Returns the columns as one struct array: a record batch.
     ArrayNode node() {
         ArrayNode out{"", "+s", static_cast<i64>(rows), 0, {nullptr}, {}, false};
         for (const Column column : columns) out.children.push_back(child(column));
@@ -194,10 +196,10 @@ class ColumnDecoder {
     }
 
     std::size_t rows() const { return out_->rows; }
-    // The batch of rows is to be finished before anything else is put into it.
+    // The batch of rows must be finished before anything else is put into it.
     bool full() const { return out_->rows >= limits_.rows_max || bytes_ >= limits_.bytes_max; }
 
-    // Takes entries of the run from `at` on, which is moved on behind them. `end`: the run is done.
+    // Takes entries of the run from `at` on, and moves `at` behind them. `end`: the run is done.
     Stop take(const EntryRun& run, std::size_t& at) {
         for (; at < run.count(); ++at) {
             if (full()) return Stop::full;
@@ -206,7 +208,8 @@ class ColumnDecoder {
         return Stop::end;
     }
 
-    // The payload of the entry at which take() stopped, as its producer had it. Take again at the same entry.
+    // Passes the payload of the entry at which take() stopped, uncompressed. Call take() again at
+    // the same entry.
     void expand(u64 ordinal, std::string_view payload) {
         if (walk_.ordinal != kNone)
             throw Error(Code::misuse, "a batch is being decoded: take its messages first");
@@ -215,10 +218,10 @@ class ColumnDecoder {
         expanded_for_ = ordinal;
     }
 
-    // What is wrong with the entry at which take() stopped.
+    // The damage of the entry at which take() stopped.
     std::string_view fault() const { return fault_; }
 
-    // A row that says that an entry is damaged, and nothing else.
+    // Adds a row that says only that an entry is damaged.
     void push_corrupt(u64 ledger, u64 entry, u64 ordinal, std::string_view words) {
         const std::size_t row = out_->rows++;
         if (wants(Column::key)) out_->key.push(row, {}, false);
@@ -240,14 +243,14 @@ class ColumnDecoder {
         }
     }
 
-    // All rows since the last time.
+    // Returns all rows since the last call.
     std::shared_ptr<ColumnData> finish() {
         if (wants(Column::topic)) out_->topic.data().reserve(out_->rows * topic_.size());
         for (std::size_t row = 0; row < out_->rows && wants(Column::topic); ++row)
             out_->topic.push(row, topic_);
         for (std::size_t row = 0; row < out_->rows && wants(Column::partition); ++row)
             out_->partition.push(row, partition_);
-        // The next batch will be like this one; more than it needs is memory that nobody else can have.
+        // The next batch will be like this one; memory beyond that is lost to other uses.
         rows_ = std::min(limits_.rows_max,
                          std::max<std::size_t>(kRowsFew, out_->rows + out_->rows / 8));
         std::shared_ptr<ColumnData> made = std::move(out_);
@@ -261,7 +264,7 @@ class ColumnDecoder {
     static constexpr u32 kPartsMax = 4096;
     static constexpr std::size_t kRowsFew = 4096;
 
-    // One for all decoders of the process, one after another: memory that was touched once is worth keeping.
+    // One pool for all decoders of the process, because warm memory is worth keeping.
     static const std::shared_ptr<BufferPool>& shared_pool() {
         static const auto pool = std::make_shared<BufferPool>(std::size_t{32} << 20);
         return pool;
@@ -316,7 +319,8 @@ class ColumnDecoder {
 
     Stop take_entry(const EntryRun& run, std::size_t at) {
         const u64 ordinal = run.first_ordinal() + at;
-        if (walk_.ordinal == ordinal) return take_batch(run, at);  // it was full within this one
+        // the batch of rows was full within this entry
+        if (walk_.ordinal == ordinal) return take_batch(run, at);
         const std::string_view bytes = run.bytes(at);
         std::string_view metadata, payload;
         if (const auto fault = read_frame(bytes, metadata, payload); fault != EntryFault::none)
@@ -326,7 +330,8 @@ class ColumnDecoder {
         if (const auto fault = read_metadata(metadata, walk_.metadata); fault != EntryFault::none)
             return unsound(fault);
         const EntryMetadata& fields = walk_.metadata;
-        if (fields.encrypted) {  // whatever it is inside: as it is, with what its reader needs
+        // of any content: passed on unchanged, with the fields that its reader needs
+        if (fields.encrypted) {
             if (!fits(metadata, payload)) return unsound(kTooLong);
             push_message(run, at, fields, metadata, metadata_field::properties, payload, -1,
                          metadata);
@@ -347,12 +352,12 @@ class ColumnDecoder {
         if (const auto fault = open_batch(payload); fault != EntryFault::none)
             return unsound(fault);
         walk_.ordinal = ordinal;
-        walk_.run = run;  // what the views point into stays
+        walk_.run = run;  // the bytes that the views point into stay
         return take_batch(run, at);
     }
 
-    // Walks through the whole batch before its first row is made: it is all there, or it is none. Small ones are kept
-    // taken apart, so that this is done once.
+    // Walks through the whole batch before its first row is made: either all its messages are
+    // sound, or it is damaged. Messages of small batches are kept, so that this is done once.
     EntryFault open_batch(std::string_view payload) {
         const u32 messages = walk_.metadata.messages;
         if (messages > payload.size() / 4) return EntryFault::count;
@@ -372,7 +377,7 @@ class ColumnDecoder {
         BatchPart read;
         for (; walk_.index < walk_.metadata.messages; ++walk_.index) {
             if (full()) return Stop::full;
-            if (walk_.parts.empty() && !walk_.reader.next(read)) break;  // cannot be: see above
+            if (walk_.parts.empty() && !walk_.reader.next(read)) break;  // not possible: see above
             BatchPart& part = walk_.parts.empty() ? read : walk_.parts[walk_.index];
             if (part.fields.compacted_out) continue;
             if (!fits(part.metadata, part.payload)) return refuse_batch();
@@ -396,13 +401,13 @@ class ColumnDecoder {
         return unsound(kTooLong);
     }
 
-    // A row's bytes, and those that are there already, must stay below what 32 bits can tell.
+    // A row's bytes, and those that are there already, must stay below what 32 bits can count.
     bool fits(std::string_view metadata, std::string_view payload) const {
         const u64 text = u64{metadata.size()} + walk_.metadata.producer.size();
         return 3 * text + payload.size() + 3 * bytes_ < limits_.offset_max;
     }
 
-    // The key as its producer had it.
+    // The key as its producer set it.
     std::string_view key_of(const MessageFields& fields) {
         if (fields.key_base64 && from_base64(fields.partition_key, key_)) return key_;
         return fields.partition_key;
@@ -496,7 +501,7 @@ class ColumnDecoder {
             out_->property_values.close(pair);
         };
         if (count == 1) return each_property(metadata, field, push);
-        std::deque<std::string> made;  // two that are no text can become the same text
+        std::deque<std::string> made;  // two keys that are not text can become the same text
         const auto text = [&](std::string_view key) -> std::string_view {
             if (utf8::is_ascii(key)) [[likely]]
                 return key;
@@ -519,7 +524,7 @@ class ColumnDecoder {
         out_->property_ends.push(row, end, valid);
     }
 
-    // Where in a client's batch it goes on.
+    // The message of a client's batch at which it goes on.
     struct Walk {
         u64 ordinal = kNone;
         u32 index = 0;

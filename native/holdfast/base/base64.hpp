@@ -1,4 +1,4 @@
-// Base64 (RFC 4648, with padding): how a key of bytes stands in an entry's metadata.
+// Base64 (RFC 4648, with padding), the form of a key of bytes in an entry's metadata.
 #pragma once
 
 #include <array>
@@ -28,7 +28,7 @@ inline std::string base64(std::string_view bytes) {
     return out;
 }
 
-// False if this is not the base64 of anything.
+// Returns false if the text is not base64.
 inline bool from_base64(std::string_view text, std::string& out) {
     static constexpr auto kValues = [] {
         std::array<u8, 256> values{};

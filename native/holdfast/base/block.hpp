@@ -6,9 +6,10 @@
 //         | u16    | u8   | u8    | u32    | u64     | u64     | u32      | u32   | size bytes
 //         +--------+------+-------+--------+---------+---------+----------+-------+----------
 //
-// Little-endian. `tag` says where the block belongs (queue: its position), so that a block of an earlier lap is never
-// taken for a new one. `crc32c` covers the header with crc = 0, and the payload too if kFullChecksum is set.
-// Whoever verifies works on a private copy: the original may change under a hostile writer.
+// Little-endian. `tag` says where the block belongs (in a queue: its position). So a block of an
+// earlier lap is never taken for a new one. `crc32c` covers the header with crc = 0, and the
+// payload, too, if kFullChecksum is set. Verify a private copy: a hostile writer may change the
+// original meanwhile.
 #pragma once
 
 #include <cstddef>
@@ -36,7 +37,7 @@ static_assert(offsetof(BlockHeader, size) == 4 && offsetof(BlockHeader, tag) == 
 
 inline constexpr u16 kBlockMagic = 0x4648;  // "HF"
 inline constexpr u8 kMessageBlock =
-    1;  // the kinds; 0 is never valid, so that zeroed memory is no block
+    1;  // the kinds; 0 is never valid, so that zeroed memory is not a block
 inline constexpr u8 kBlockKindMax = 15;
 inline constexpr u8 kFullChecksum = 1;  // the flags
 inline constexpr u8 kBlockFlags = kFullChecksum;
@@ -63,15 +64,16 @@ constexpr std::string_view fault_name(BlockFault fault) {
     return "unknown";
 }
 
-// The sum of the header alone, its crc field taken as 0. From the fields, not from their bytes: reading just written
-// small fields back as large words would make the processor wait for its own stores.
+// The sum of the header alone, with its crc field as 0. It is computed from the fields, not from
+// their bytes. Reading small fields as large words just after they were written would stall the
+// processor.
 inline u32 header_crc(const BlockHeader& header) {
     const u64 first = u64{header.magic} | u64{header.kind} << 16 | u64{header.flags} << 24 |
                       u64{header.size} << 32;
     return crc32c_words(first, header.tag, header.time, u64{header.zero} << 32);
 }
 
-// Fills in the sum. `payload` is read only if kFullChecksum is set; else it may be null.
+// Sets the sum. `payload` is read only if kFullChecksum is set; else it may be null.
 inline void seal(BlockHeader& header, const void* payload = nullptr) {
     u32 crc = header_crc(header);
     if (header.flags & kFullChecksum) crc = crc32c(crc, payload, header.size);
@@ -85,8 +87,8 @@ inline BlockHeader make_block(u8 kind, u8 flags, u32 size, u64 tag, u64 time,
     return header;
 }
 
-// Is the payload what was sealed? Of a block without kFullChecksum nothing is known about it: none.
-// Call it after verify(), which has shown that `size` bytes are there.
+// Checks that the payload is the one that was sealed. Without kFullChecksum it cannot tell, and
+// returns none. Call it after verify(), which has shown that `size` bytes are there.
 inline BlockFault verify_payload(const BlockHeader& header, const void* payload) {
     if (!(header.flags & kFullChecksum)) return BlockFault::none;
     return crc32c(header_crc(header), payload, header.size) == header.crc ? BlockFault::none
@@ -94,7 +96,7 @@ inline BlockFault verify_payload(const BlockHeader& header, const void* payload)
 }
 
 namespace detail {
-// Names the first field that is wrong; all of them are compared again, since speed does not matter here.
+// Names the first wrong field. It compares all of them again, since speed does not matter here.
 [[gnu::noinline, gnu::cold]] inline BlockFault name_fault(const BlockHeader& header, u64 tag,
                                                           u32 size_max) {
     if (header.magic != kBlockMagic) return BlockFault::magic;
@@ -106,7 +108,8 @@ namespace detail {
 }
 }  // namespace detail
 
-// Checks all that the header alone can show. With kFullChecksum the sum needs the payload: verify_payload() follows.
+// Checks all that the header alone can show. With kFullChecksum the sum needs the payload, so
+// verify_payload() follows.
 inline BlockFault verify(const BlockHeader& header, u64 tag, u32 size_max) {
     const bool fields = header.magic == kBlockMagic &&
                         static_cast<u8>(header.kind - 1) < kBlockKindMax &&

@@ -1,5 +1,5 @@
-// A few large buffers that were used and will be used again: memory that goes back to the system costs a page fault for
-// every 4 KiB when it returns, which is more than reading the bytes does.
+// A few large buffers, kept for their next use. Memory that goes back to the system costs a page
+// fault for every 4 KiB when it is used again. That is more than reading the bytes costs.
 #pragma once
 
 #include <mutex>
@@ -41,7 +41,7 @@ class BufferPool {
     }
 
  private:
-    // The one that was put last of those that fit and are not far too large.
+    // The buffer that was put last among those that fit and are not far too large.
     ByteBuffer find(std::size_t size) {
         const std::lock_guard lock(mutex_);
         for (std::size_t i = free_.size(); i-- > 0;) {

@@ -1,4 +1,4 @@
-// Bytes that grow at the end. Unlike std::vector it does not clear what is about to be written anyway.
+// Bytes that grow at the end. Unlike std::vector it does not clear bytes that are written next.
 #pragma once
 
 #include <algorithm>
@@ -13,10 +13,11 @@
 
 namespace holdfast {
 
-// Where the memory of a buffer comes from. `lead` bytes before the data and `tail` bytes behind it belong to whoever gives
-// the memory: so that a finished buffer can become something else without being copied.
+// The source of a buffer's memory. `lead` bytes before the data and `tail` bytes behind it belong
+// to the source. So a finished buffer can become another object without a copy.
 struct ByteMemory {
-    void* (*resize)(void* base, std::size_t size);  // null base: new; null answer: none left
+    // null base: new; returns null if there is no memory
+    void* (*resize)(void* base, std::size_t size);
     void (*free)(void* base);
     std::size_t lead = 0;
     std::size_t tail = 0;
@@ -50,7 +51,7 @@ class ByteBuffer {
         capacity_ = capacity;
     }
 
-    // `count` bytes more, which the caller fills. Every pointer into the buffer is void after it.
+    // Adds `count` bytes, which the caller fills. Every pointer into the buffer is void after it.
     u8* extend(std::size_t count) {
         if (count > capacity_ - size_) [[unlikely]]
             grow(count);
@@ -65,16 +66,16 @@ class ByteBuffer {
     }
     void append(std::string_view bytes) { append(bytes.data(), bytes.size()); }
 
-    // Back to an earlier size; nothing is freed.
+    // Returns to an earlier size; nothing is freed.
     void cut(std::size_t size) { size_ = std::min(size, size_); }
 
-    // Empty, and memory above `keep` bytes is given back.
+    // Empties the buffer and frees memory above `keep` bytes.
     void clear(std::size_t keep) {
         size_ = 0;
         if (capacity_ > keep) drop();
     }
 
-    // The memory, lead and all, is the caller's now; the buffer is empty and has none.
+    // Releases the memory, lead included, to the caller; the buffer is then empty without memory.
     void* release() {
         void* out = base();
         data_ = nullptr;
@@ -99,7 +100,8 @@ class ByteBuffer {
  private:
     static constexpr std::size_t kSizeMax = std::size_t{1} << 62;
 
-    [[gnu::noinline]] void grow(std::size_t count) {  // apart, so that extend() is small
+    // a function of its own, so that extend() is small
+    [[gnu::noinline]] void grow(std::size_t count) {
         if (count > kSizeMax - size_) throw std::bad_alloc();
         reserve(std::max({size_ + count, std::min(2 * capacity_, kSizeMax), std::size_t{256}}));
     }

@@ -1,4 +1,4 @@
-// The three clocks: one to stamp messages, one to bound waits, one to tell ages cheaply.
+// The three clocks: one to stamp messages, one to bound waits, one to measure ages cheaply.
 #pragma once
 
 #include <time.h>
@@ -25,8 +25,8 @@ inline u64 monotonic_ns() {
     return detail::read_clock_ns(CLOCK_MONOTONIC);
 }
 
-// Milliseconds of a coarse monotonic clock, the same one in all processes of a machine. All 64 bits of them: a part would
-// come round after 49 days.
+// Milliseconds of a coarse monotonic clock, the same one in all processes of a machine. All 64
+// bits, because 32 bits wrap after 49 days.
 inline u64 coarse_ms() {
     timespec now{};
     clock_gettime(CLOCK_MONOTONIC_COARSE, &now);

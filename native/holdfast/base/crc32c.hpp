@@ -1,8 +1,10 @@
 // CRC32C (Castagnoli), the checksum of blocks and headers.
 //
-// Four ways to the same number: carry-less multiplication of 64 bytes at once (x86-64 with AVX-512, from 256 bytes on);
-// the processor's instruction, fed by three interleaved streams so that its latency does not matter (x86-64); the same
-// instruction in one stream (aarch64); tables that take eight bytes a step.
+// Four ways to the same number:
+// - carry-less multiplication of 64 bytes at once (x86-64 with AVX-512, from 256 bytes on);
+// - the processor's instruction, fed by three interleaved streams to hide its latency (x86-64);
+// - the same instruction in one stream (aarch64);
+// - tables that take eight bytes a step.
 #pragma once
 
 #include <array>
@@ -89,7 +91,8 @@ constexpr u32 power_of_x(std::size_t bits) {
     return power;
 }
 
-// Tables that advance a register over `bytes` zero bytes: how partial sums of neighbouring streams are joined.
+// Tables that advance a register over `bytes` zero bytes. They join the partial sums of
+// neighbouring streams.
 using Shift = std::array<std::array<u32, 256>, 4>;
 
 constexpr Shift make_shift(std::size_t bytes) {
@@ -151,9 +154,10 @@ inline bool find_hardware() {
     return __builtin_cpu_supports("sse4.2");
 }
 
-// Folding. A number of 128 bits in front of others may be replaced by what it is worth `distance` bits further on: its
-// first half times x^(distance + 64), its second half times x^distance. The factors are reduced to 32 bits; as the lower
-// half of a 64-bit operand a factor is worth x^32 more, and a product of reversed operands x^1 more: hence the 33.
+// Folding. A number of 128 bits in front of others may be replaced by its value `distance` bits
+// further on. That is its first half times x^(distance + 64), and its second half times x^distance.
+// The factors are reduced to 32 bits. A factor in the lower half of a 64-bit operand is worth x^32
+// more, and a product of reversed operands x^1 more: hence the 33.
 struct Fold {
     u64 first, second;
 };
@@ -161,14 +165,15 @@ constexpr Fold make_fold(std::size_t distance) {
     return {power_of_x(distance + 64 - 33), power_of_x(distance - 33)};
 }
 
-inline constexpr std::size_t kFoldMin = 256;  // below it the three streams are as quick
+inline constexpr std::size_t kFoldMin = 256;  // below it the three streams are as fast
 inline constexpr Fold kFoldFar[4] = {make_fold(2048), make_fold(2048), make_fold(2048),
                                      make_fold(2048)};
 inline constexpr Fold kFoldNear[4] = {make_fold(512), make_fold(512), make_fold(512),
                                       make_fold(512)};
 inline constexpr Fold kFoldLanes[4] = {make_fold(384), make_fold(256), make_fold(128), {0, 0}};
 
-// By the compilers' vectors and builtins: the header that has names for them takes a second to compile.
+// Uses the compilers' vectors and builtins: the header with names for them takes a second to
+// compile.
 using Wide = long long __attribute__((vector_size(64)));
 #if defined(__clang__)
 #define HOLDFAST_MULTIPLY __builtin_ia32_pclmulqdq512
@@ -187,7 +192,7 @@ HOLDFAST_FOLDS inline Wide fold(Wide value, Wide factors) {
     return HOLDFAST_MULTIPLY(value, factors, 0x00) ^ HOLDFAST_MULTIPLY(value, factors, 0x11);
 }
 
-// At least kFoldMin bytes.
+// Needs at least kFoldMin bytes.
 HOLDFAST_FOLDS inline u32 folding_update(u32 crc, const unsigned char* p, std::size_t n) {
     const Wide far = load_wide(kFoldFar);
     const Wide near = load_wide(kFoldNear);
@@ -273,7 +278,8 @@ inline const bool kHardware = find_hardware();
 
 }  // namespace crc_detail
 
-// Extends `crc` (0 to begin) over `size` bytes: crc32c(crc32c(0, a), b) is the sum of a and b together.
+// Extends `crc` (0 at the start) over `size` bytes: crc32c(crc32c(0, a), b) is the sum of a and b
+// together.
 inline u32 crc32c(u32 crc, const void* data, std::size_t size) {
     const auto* p = static_cast<const unsigned char*>(data);
     if (size >= crc_detail::kFoldMin && crc_detail::kFolding)
@@ -282,7 +288,7 @@ inline u32 crc32c(u32 crc, const void* data, std::size_t size) {
                                    : crc_detail::table_update(~crc, p, size));
 }
 
-// The sum of exactly 32 bytes, as four words in registers and without a loop: the header of a block.
+// The sum of exactly 32 bytes, the header of a block, as four words in registers without a loop.
 inline u32 crc32c_words(u64 w0, u64 w1, u64 w2, u64 w3) {
     return ~(crc_detail::kHardware ? crc_detail::hardware_update32(~0u, w0, w1, w2, w3)
                                    : crc_detail::table_update32(~0u, w0, w1, w2, w3));

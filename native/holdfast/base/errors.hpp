@@ -29,16 +29,16 @@ enum class Code {
     exhausted,  // positions used up
 };
 
-// `what()` says what happened, to what, and what to do.
+// `what()` says what happened, to which object, and what to do.
 struct Error : std::runtime_error {
     Error(Code code_, const std::string& message, int errno_ = 0)
         : std::runtime_error(message), code(code_), system_errno(errno_) {}
 
     Code code;
-    int system_errno;  // 0 when the system was not involved
+    int system_errno;  // 0 if no system call failed
 };
 
-// "No space left on device (errno 28)", without the thread-safety trap of strerror.
+// Returns "No space left on device (errno 28)". Unlike strerror it is safe between threads.
 inline std::string errno_text(int number) {
     return std::generic_category().message(number) + " (errno " + std::to_string(number) + ")";
 }

@@ -1,9 +1,11 @@
-// The first 64 bytes of every file of a broker's directory: one block that says what the file is and whose.
+// The first 64 bytes of every file of a broker's directory: one block with the file's kind and
+// owner.
 //
 //   | block header, kind 5, tag = id (32 bytes) | u32 file kind | u32 format version | u64 id | u64 low | u64 high |
 //
-// `id` is the journal's number, the ledger's id, or the snapshot's D; low and high are the directory's incarnation, a
-// random number made with the directory: a file that strayed in from another one is never believed.
+// `id` is the journal's number, the ledger's id, or the snapshot's D. `low` and `high` are the
+// directory's incarnation, a random number created with the directory. So a file from another
+// directory is always refused.
 #pragma once
 
 #include <array>
@@ -55,7 +57,7 @@ constexpr u64 padded(u64 size) {
     return (size + kBlockPadding - 1) & ~(kBlockPadding - 1);
 }
 
-// What an entry or frame block of this payload takes in its file.
+// The bytes that an entry or frame block of this payload takes in its file.
 constexpr u64 block_space(u64 payload) {
     return padded(sizeof(BlockHeader) + payload);
 }
@@ -69,7 +71,7 @@ inline FileHeader make_file_header(FileKind kind, u64 id, const Incarnation& inc
 
 enum class FileFault { none, damaged, other_version, other_kind, other_id, other_directory };
 
-// Is this the header of that file? `bytes` are its first 64; fewer are damage.
+// Checks that `bytes`, the first 64 of a file, are the header of that file; fewer are damage.
 inline FileFault check_file_header(std::string_view bytes, FileKind kind, u64 id,
                                    const Incarnation& incarnation) {
     if (bytes.size() < kFileHeaderSize) return FileFault::damaged;
@@ -88,7 +90,7 @@ inline FileFault check_file_header(std::string_view bytes, FileKind kind, u64 id
     return FileFault::none;
 }
 
-// Throws what check_file_header found, in words that name the file.
+// Throws what check_file_header found, with the name of the file.
 inline void require_file_header(std::string_view bytes, FileKind kind, u64 id,
                                 const Incarnation& incarnation, const std::string& path) {
     switch (check_file_header(bytes, kind, id, incarnation)) {
@@ -98,19 +100,19 @@ inline void require_file_header(std::string_view bytes, FileKind kind, u64 id,
             throw Error(Code::corrupt,
                         path + ": its header, at offset 0, is damaged; run holdfast doctor");
         case FileFault::other_version:
-            throw Error(Code::layout_mismatch,
-                        path + " was written in another format than version " +
-                            std::to_string(kFormatVersion) + "; use the holdfast that wrote it");
+            throw Error(Code::layout_mismatch, path + " has another format than version " +
+                                                   std::to_string(kFormatVersion) +
+                                                   "; use the version of holdfast that wrote it");
         case FileFault::other_kind:
             throw Error(Code::corrupt,
-                        path + ": by its header, at offset 0, this is another kind of file");
+                        path + ": its header, at offset 0, is of another kind of file");
         case FileFault::other_id:
             throw Error(Code::corrupt,
                         path + ": its header, at offset 0, has another number than its name");
         case FileFault::other_directory:
             throw Error(Code::corrupt, path +
-                                           ": by its header, at offset 0, it belongs to another "
-                                           "directory; remove what was copied in");
+                                           ": its header, at offset 0, is of another directory; "
+                                           "remove the file");
     }
 }
 

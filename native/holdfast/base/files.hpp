@@ -1,4 +1,4 @@
-// What a file and its file system must be like before a segment is made of them or believed.
+// Checks of a file and its file system, before a segment is created there or trusted.
 #pragma once
 
 #include <errno.h>
@@ -34,8 +34,9 @@ class OwnedFd {
     int release() { return std::exchange(fd_, -1); }
 
  private:
-    // A process that closed its standard input or output would get a segment under that number, and the next thing that
-    // prints would print into it. Called right after open(), when nothing depends on the number yet.
+    // A process that closed its standard input or output would get a segment under that descriptor,
+    // and later output would go into the segment. Called right after open(), when nothing depends
+    // on the descriptor yet.
     static int above_standard(int fd) {
         if (fd < 0 || fd > 2) return fd;
         const int higher = ::fcntl(fd, F_DUPFD_CLOEXEC, 3);
@@ -48,8 +49,9 @@ class OwnedFd {
     int fd_;
 };
 
-// The name of a file system whose locks and shared mappings hold per client, or not at all: a participant on another
-// machine would look dead. Null for all others; participants test the lock itself as well.
+// Returns the name of a file system whose locks and shared mappings hold per client, or not at all.
+// There, a participant on another machine would look dead. Null for all others; participants test
+// the lock itself, too.
 inline const char* unfit_file_system(u64 type) {
     static constexpr struct {
         u64 type;
@@ -82,7 +84,7 @@ inline const char* unfit_file_system(u64 type) {
     return nullptr;
 }
 
-// Refuses an unfit file system; returns the bytes that are free in it (a tmpfs may have no limit, and tells 0 of 0).
+// Refuses an unfit file system; returns its free bytes. (A tmpfs without a limit reports 0 of 0.)
 inline u64 require_fit_file_system(int fd, const std::string& what) {
     struct statfs fs{};
     if (::fstatfs(fd, &fs) != 0) {
@@ -93,7 +95,7 @@ inline u64 require_fit_file_system(int fd, const std::string& what) {
     if (const char* name = unfit_file_system(type)) {
         throw Error(Code::unsupported,
                     what + " is on " + name +
-                        ", where locks and shared memory do not hold between all who see it; set "
+                        ", where locks and shared memory do not work across machines; set "
                         "HOLDFAST_RUNTIME_DIR to a local directory, or use /dev/shm");
     }
     if (fs.f_blocks == 0) return ~u64{0};
@@ -106,7 +108,7 @@ inline struct stat regular_file_status(int fd, const std::string& path) {
         throw Error(Code::io, "cannot examine " + path + ": " + errno_text(errno), errno);
     }
     if (!S_ISREG(status.st_mode)) {
-        throw Error(Code::denied, path + " is no regular file; remove it");
+        throw Error(Code::denied, path + " is not a regular file; remove it");
     }
     return status;
 }
@@ -121,7 +123,7 @@ inline bool in_group(gid_t gid) {
 }
 }  // namespace detail
 
-// In a directory where everybody may create files, a stranger may have planted this one.
+// In a directory where every user may create files, another user may have planted this one.
 inline void require_trusted_owner(const struct stat& status, const std::string& path) {
     const uid_t me = ::geteuid();
     if (status.st_uid == me || status.st_uid == 0) return;

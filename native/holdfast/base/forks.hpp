@@ -1,8 +1,9 @@
-// What fork() must not hand to the child: lock descriptions and shared mappings.
+// Keeps lock descriptions and shared mappings from the child of a fork().
 //
-// A child that kept its parent's lock description would make a dead parent look alive; a child that kept the shared
-// mapping could write into it under its parent's name. So each owner of such a thing is in one list, and a handler in
-// the child lets every one of them give its thing up. Use in the child needs a new attachment.
+// A child that kept its parent's lock description would make a dead parent look alive. A child that
+// kept the shared mapping could write into it under its parent's name. So each owner of such a
+// thing is in one list. A handler in the child makes every owner release it. To go on, the child
+// must attach anew.
 #pragma once
 
 #include <pthread.h>
@@ -12,8 +13,8 @@
 
 namespace holdfast {
 
-// While one lives, fork() in other threads waits. For the moments in which a lock is held and its owner is not, or not
-// any more, in the list.
+// While an object of this class lives, fork() in other threads waits. It covers the moments in
+// which a lock is held and its owner is not in the list.
 class ForkPause {
  public:
     ForkPause() { pthread_mutex_lock(&mutex); }
@@ -31,14 +32,15 @@ class ForkAware {
     ForkAware(const ForkAware&) = delete;
     ForkAware& operator=(const ForkAware&) = delete;
 
-    // True in a child of the process that made this object.
+    // True in a child of the process that created this object.
     bool forked() const { return forked_.load(std::memory_order_relaxed); }
 
  protected:
     ForkAware() = default;
     virtual ~ForkAware() = default;
 
-    // Last in the constructor of the final class: no handler meets it half made.
+    // Called last in the constructor of the final class, so that a handler never meets it half
+    // constructed.
     void remember() {
         static const int failure = pthread_atfork(&before, &in_parent, &in_every_child);
         if (failure != 0) throw std::bad_alloc();
@@ -48,7 +50,7 @@ class ForkAware {
         first = this;
     }
 
-    // First in its destructor. The pause must last until the thing that fork() would hand on is given up.
+    // Called first in its destructor. The pause must last until the lock or mapping is released.
     void forget(const ForkPause&) {
         if (previous_ != nullptr) previous_->next_ = next_;
         if (next_ != nullptr) next_->previous_ = previous_;

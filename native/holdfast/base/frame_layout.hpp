@@ -1,12 +1,14 @@
-// The bytes of a frame: what one turn of the loop hands to the group, and what the log applies.
+// The bytes of a frame: the events that one turn of the loop submits to the group, and the log
+// applies.
 //
 //   frame   | u16 0x5246 | u8 version | u8 0 | u32 event count | u64 time ns | event … |          no padding anywhere
 //   event   | u32 body size | u8 kind | u8 version | u16 0 | body |
-//   publish | u64 topic | u64 session | u64 epoch | u32 count | u16 name size | u16 0 | producer name |
+//   publish | u64 topic | u64 session | u64 epoch | u32 count | u16 name size | u16 0 | producer name |  then
 //           | count × (i64 sequence | u32 span | u32 size) | the entries' bytes |
 //
-// Little-endian. `span` says how many sequence numbers an entry covers; 0 for a chunk that is not its message's last. The
-// bodies of all other kinds belong to the broker and are not looked into here.
+// Little-endian. `span` is the number of sequence numbers that an entry covers; 0 for a chunk that
+// is not its message's last. The bodies of all other kinds belong to the broker and are not read
+// here.
 #pragma once
 
 #include <cstddef>
@@ -58,8 +60,9 @@ struct PublishRow {
 };
 static_assert(sizeof(PublishRow) == 16);
 
-// The number behind the last that an entry covers is a sequence, too: a producer goes on with it. Writers and readers of
-// frames ask this one function: a frame that its writer takes and its reader refuses stops every member of a group.
+// The number behind the last that an entry covers is a sequence, too: the producer goes on with it.
+// Writers and readers of frames both call this function. A frame that its writer accepts and its
+// reader refuses would stop every member of a group.
 constexpr bool possible_sequence(std::int64_t sequence, u64 span) {
     constexpr auto most = std::numeric_limits<std::int64_t>::max();
     return sequence >= 0 && span <= std::numeric_limits<u32>::max() &&

@@ -1,6 +1,7 @@
-// Named points: places where a test lets this very process die, stop or exit, or one of its threads stand still.
+// Named points: places where a test makes this process die, stop or exit, or one of its threads
+// stand still.
 //
-// Here is the mechanism alone. Each structure declares the points that it has, beside itself:
+// This file has the mechanism alone. Each structure declares its own points:
 //
 //   HOLDFAST_POINTS(QueuePoint, put_begin, put_claimed, …);     then: at(QueuePoint::put_begin);
 //
@@ -22,7 +23,7 @@
 namespace holdfast {
 
 namespace detail {
-// "a, b, c" as its parts.
+// Splits "a, b, c".
 template <std::size_t Count>
 constexpr std::array<std::string_view, Count> split_names(std::string_view list) {
     std::array<std::string_view, Count> out;
@@ -35,7 +36,7 @@ constexpr std::array<std::string_view, Count> split_names(std::string_view list)
 }
 }  // namespace detail
 
-// An enum of points, from 1 on (0 is none of them), and the table of their names.
+// An enum of points, from 1 on (0 is not a point), and the table of their names.
 #define HOLDFAST_POINTS(Points, ...)                                               \
     enum class Points : int { none, __VA_ARGS__, count_ };                         \
     inline constexpr auto k##Points##Names =                                       \
@@ -46,7 +47,7 @@ constexpr std::array<std::string_view, Count> split_names(std::string_view list)
     }                                                                              \
     static_assert(static_cast<int>(Points::count_) > 1, "a structure without points")
 
-// One point of any structure. It is known by the place where its name stands.
+// One point of any structure. The address of its name identifies it.
 class Point {
  public:
     constexpr Point() = default;  // none
@@ -74,7 +75,7 @@ constexpr void each_point(Visit&& visit) {
     (of_one(Points::none), ...);
 }
 
-// The point of that name among those of these structures.
+// Returns the point of that name among those of these structures.
 template <class... Points>
 constexpr std::optional<Point> point_by_name(std::string_view name) {
     std::optional<Point> found;
@@ -89,7 +90,7 @@ enum class PointAction : int {
     stop,   // SIGSTOP: alive but silent, until SIGCONT
     exit,   // _exit(kPointExitStatus): gone without destructors, with a status to recognise
     fork,   // fork(): two processes go on in the middle of it
-    stand,  // this thread stands here until go_on(point); the other threads of its process go on
+    stand,  // this thread stands here until go_on(point); the other threads of its process run on
 };
 
 inline constexpr int kPointExitStatus = 86;
@@ -99,7 +100,7 @@ inline std::atomic<const std::string_view*> armed_point{nullptr};
 inline std::atomic<PointAction> armed_action{PointAction::kill};
 inline std::atomic<u64> armed_countdown{0};
 
-// Where threads stand. A point gets its place with its first use, and keeps it.
+// The threads that stand still. A point gets its slot with its first use, and keeps it.
 enum Standing : u32 { nobody, stands, goes_on };
 struct StandingPlace {
     std::atomic<const std::string_view*> point{nullptr};
@@ -114,7 +115,7 @@ inline std::atomic<u32>& standing_word(Point point) {
             found == point.key())
             return place.word;
     }
-    return standing.back().word;  // there are fewer points than places
+    return standing.back().word;  // there are fewer points than slots
 }
 
 inline void stand_still(Point point) {
@@ -164,7 +165,7 @@ inline bool any_armed() {
     return detail::armed_point.load(std::memory_order_relaxed) != nullptr;
 }
 
-// For a place that can be cut in two only if it is known beforehand.
+// Armed beforehand, for a step that a test must cut in two.
 inline bool is_armed(Point point) {
     return detail::armed_point.load(std::memory_order_relaxed) == point.key();
 }

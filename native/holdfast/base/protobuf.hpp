@@ -1,8 +1,10 @@
-// The wire format of protocol buffers, as much of it as an entry's metadata needs: varints and byte strings.
+// The wire format of protocol buffers: the part that an entry's metadata needs, varints and byte
+// strings.
 //
-// A message is a run of fields: `varint tag · value`, tag = field number << 3 | wire type. Wire types: 0 varint,
-// 1 eight bytes, 2 varint size and that many bytes, 5 four bytes. A field that is not known is skipped; a known one with
-// another wire type counts as not known; the last one of several wins. Groups (3, 4) are not read: no entry has them.
+// A message is a run of fields: `varint tag · value`, tag = field number << 3 | wire type. Wire
+// types: 0 varint, 1 eight bytes, 2 varint size and that many bytes, 5 four bytes. An unknown field
+// is skipped; a known field with another wire type counts as unknown; the last of several wins.
+// Groups (3, 4) are not read: no entry has them.
 #pragma once
 
 #include <cstring>
@@ -19,7 +21,8 @@ constexpr u32 proto_tag(u32 field, Wire wire) {
     return field << 3 | static_cast<u32>(wire);
 }
 
-// Reads one message. The bytes may be anything: what does not fit sets bad(), and from then on there is nothing more.
+// Reads one message. The bytes may be anything: bytes that do not fit set bad(), and end the
+// reading.
 class ProtoReader {
  public:
     explicit ProtoReader(std::string_view bytes)
@@ -28,7 +31,7 @@ class ProtoReader {
     bool bad() const { return bad_; }
     bool ended() const { return at_ == end_; }
 
-    // The tag of the next field, whose value must then be read or skipped; 0 at the end.
+    // Returns the tag of the next field, whose value must then be read or skipped; 0 at the end.
     u32 next() {
         if (at_ == end_) return 0;
         const u64 tag = varint();
@@ -103,7 +106,7 @@ constexpr std::size_t varint_size(u64 value) {
     return size;
 }
 
-// At most kVarintMax bytes; answers where the next byte goes.
+// Writes at most kVarintMax bytes; returns where the next byte goes.
 inline u8* write_varint(u8* at, u64 value) {
     for (; value >= 0x80; value >>= 7) *at++ = static_cast<u8>(value | 0x80);
     *at++ = static_cast<u8>(value);

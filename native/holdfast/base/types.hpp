@@ -1,4 +1,4 @@
-// Short names for the sizes that stand in shared memory and on disk.
+// Short names for the sizes of fields in shared memory and on disk.
 #pragma once
 
 #include <bit>

@@ -1,5 +1,5 @@
-// From ordinals to small values: open addressing, linear probing, and removal that leaves no tombstones, so that a
-// table through which millions of entries pass stays as quick as on its first day.
+// A map from ordinals to small values: open addressing, linear probing, and removal without
+// tombstones. So a table through which millions of entries pass stays as fast as at the start.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,8 @@
 
 namespace holdfast {
 
-// Invariant: between a key's home and its place there is no empty place; at most 3/4 of the places are in use.
+// Invariant: between a key's home and its slot there is no empty slot; at most 3/4 of the slots are
+// in use.
 class OrdinalMap {
  public:
     static constexpr u64 kEmpty = ~u64{0};  // no topic gets that far
@@ -27,7 +28,8 @@ class OrdinalMap {
         }
     }
 
-    // The place of its value, which is `fresh` if it was not there. Valid until the next change.
+    // Returns the slot of its value, with `fresh` in it if the key is new. Valid until the next
+    // change.
     u32& at(u64 ordinal, u32 fresh) {
         if (4 * (size_ + 1) > 3 * keys_.size()) rehash(std::max<u64>(16, 2 * keys_.size()));
         u64 at = home(ordinal);
@@ -47,7 +49,7 @@ class OrdinalMap {
             if (keys_[hole] == kEmpty) return false;
             hole = (hole + 1) & mask_;
         }
-        // Whoever was pushed past the hole by it moves back into it.
+        // Keys that were pushed past the hole move back into it.
         for (u64 at = (hole + 1) & mask_; keys_[at] != kEmpty; at = (at + 1) & mask_) {
             if (((at - home(keys_[at])) & mask_) < ((at - hole) & mask_)) continue;
             keys_[hole] = keys_[at];
@@ -89,7 +91,8 @@ class OrdinalMap {
     }
 
  private:
-    // Ordinals come and go in runs: eight neighbours share a cache line, and only the eights are spread over the table.
+    // Ordinals come and go in runs: eight neighbours share a cache line, and only groups of eight
+    // are spread over the table.
     u64 home(u64 ordinal) const {
         return (((ordinal >> 3) * 0x9e3779b97f4a7c15) >> shift_ << 3) | (ordinal & 7);
     }

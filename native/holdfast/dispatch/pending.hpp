@@ -1,5 +1,6 @@
-// Entries that a consumer holds, or that it gave back and that wait for their time. Each has one node; the nodes of one
-// consumer form a list in the order in which it was given them, so that the one held longest is always at its head.
+// Entries that a consumer holds, or that it returned and that wait for their time. Each has one
+// node. The nodes of one consumer form a list in the order of delivery, so that the one held
+// longest is at its head.
 #pragma once
 
 #include <queue>
@@ -9,7 +10,8 @@
 
 namespace holdfast {
 
-// Which consumer's list: its place in the consumer table, or the list of those who wait for their time.
+// The list of a consumer: its slot in the consumer table, or the list of entries that wait for
+// their time.
 using Holder = u32;
 inline constexpr Holder kDelayed = ~u32{0};
 inline constexpr u32 kNoNode = ~u32{0};
@@ -23,7 +25,7 @@ struct PendingList {
 
 struct PendingNode {
     u64 ordinal;
-    u64 time_ns;  // handed over at; of a delayed one: due at
+    u64 time_ns;  // time of delivery; of a delayed entry: due time
     Holder holder;
     u32 messages;
     u32 before;
@@ -65,7 +67,7 @@ class PendingTable {
         list.messages += messages;
     }
 
-    // The caller knows which list it is in: that of node.holder.
+    // The caller knows the list of the node: that of node.holder.
     void remove(PendingList& list, u64 ordinal) {
         const u32 at = index_.find(ordinal);
         PendingNode& node = nodes_[at];
@@ -90,14 +92,14 @@ class PendingTable {
         due_.push({due_ns, ordinal});
     }
 
-    // The moment at which the next delayed entry is due; 0: there is none.
+    // The time at which the next delayed entry is due; 0: no entry is delayed.
     u64 next_due() {
         while (!due_.empty() && stale(due_.top())) due_.pop();
         if (due_.empty()) return 0;
         return due_.top().due_ns;
     }
 
-    // Calls `visit(ordinal)` for each entry that is due and forgets it.
+    // Calls `visit(ordinal)` for each entry that is due, and removes it.
     template <class Visit>
     void take_due(u64 now_ns, Visit visit) {
         for (u64 due = next_due(); due != 0 && due <= now_ns; due = next_due()) {
@@ -145,13 +147,13 @@ class PendingTable {
     struct Due {
         u64 due_ns;
         u64 ordinal;
-        // The earliest on top; of equal ones the lowest ordinal, so that runs are repeatable.
+        // The earliest on top; of equal times the lowest ordinal, so that runs are repeatable.
         bool operator<(const Due& other) const {
             return due_ns != other.due_ns ? due_ns > other.due_ns : ordinal > other.ordinal;
         }
     };
 
-    // It was acknowledged, or delayed anew, since.
+    // True if it was acknowledged, or delayed again, since.
     bool stale(const Due& due) const {
         const PendingNode* node = find(due.ordinal);
         return node == nullptr || node->holder != kDelayed || node->time_ns != due.due_ns;

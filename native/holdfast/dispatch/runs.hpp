@@ -1,5 +1,5 @@
-// A set of ordinals as runs, in order: what waits to be read again. A consumer that goes away leaves long runs, so a
-// set of a million ordinals is mostly a handful of nodes.
+// A set of ordinals as runs, in order: the entries to be read again. A consumer that goes away
+// leaves long runs, so a set of a million ordinals has mostly a few nodes.
 #pragma once
 
 #include <algorithm>
@@ -34,7 +34,8 @@ class RunSet {
         if (first >= end) return;
         auto next = runs_.upper_bound(first);
         if (next != runs_.begin() && std::prev(next)->second >= first) --next;
-        while (next != runs_.end() && next->first <= end) {  // swallow what it overlaps or touches
+        // absorb the runs that it overlaps or touches
+        while (next != runs_.end() && next->first <= end) {
             first = std::min(first, next->first);
             end = std::max(end, next->second);
             size_ -= next->second - next->first;
@@ -62,8 +63,8 @@ class RunSet {
         size_ = 0;
     }
 
-    // Takes out the lowest ordinals: at most `count_max`, and only runs so close together that reading them in one go
-    // costs less than reading each by itself.
+    // Removes the lowest ordinals: at most `count_max`, and only runs that are close together.
+    // Close means that reading them in one go costs less than reading each by itself.
     std::vector<Run> take(u64 count_max, u64 gap_max) {
         std::vector<Run> taken;
         u64 count = 0;

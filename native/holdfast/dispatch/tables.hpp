@@ -1,11 +1,12 @@
-// The dispatcher's tables: who may be given how much, who holds what, and what must be read again. A run of entries is
-// handed out by one call. Nothing here knows a clock, a ledger or an acknowledgement state: the caller says what time it
-// is, which entries of a run are acknowledged, and which ordinals an acknowledgement covers.
+// The dispatcher's tables: the permits of each consumer, the entries that it holds, and the entries
+// to be read again. One call dispatches a run of entries. The tables know no clock, ledger or
+// acknowledgement state. The caller passes the time, the acknowledged entries of a run, and the
+// ordinals that an acknowledgement covers.
 //
 //            hand()                   redeliver(), remove(), expire()
 //   read ──────────────▶ pending ───────────────────────────────────▶ replay ──▶ take_replay(), read, hand()
 //     └─ no permits ─▶ replay  └─ nack() ─▶ delayed ── take_due() ─────▲
-//   release(): from wherever it is, for good
+//   release(): from any state, for good
 //
 // Invariants (docs/internals/dispatch.md): I50 permits, I51 one holder, I52 counts, I53 order of choice.
 #pragma once
@@ -27,10 +28,10 @@ namespace holdfast {
 enum class DispatchMode : u8 { single, shared };  // single: Exclusive and Failover
 
 inline constexpr u64 kPermitsMax = (u64{1} << 31) - 1;             // as the protocol counts them
-inline constexpr u32 kRedeliveriesMax = OrdinalMap::kNothing - 1;  // the count stays there
+inline constexpr u32 kRedeliveriesMax = OrdinalMap::kNothing - 1;  // the count stops there
 
 struct DispatchConsumer {
-    u64 id = 0;  // rises with every consumer that joins: the order of joining
+    u64 id = 0;  // rises with every consumer that attaches: the order of attaching
     int priority = 0;
     std::int64_t permits = 0;  // below zero by less than one entry's messages (I50)
     bool paused = false;       // gets nothing, whatever its permits
@@ -38,18 +39,18 @@ struct DispatchConsumer {
     u64 delivered_entries = 0;
     u64 delivered_messages = 0;
     u64 redelivered_entries = 0;
-    u64 last_ns = 0;  // was last given something
+    u64 last_ns = 0;  // time of its last delivery
 };
 
-// What one consumer gets of one run.
+// The part of one run that one consumer gets.
 struct Handed {
     u64 consumer;
-    std::vector<u32> indices;  // into the run, rising
+    std::vector<u32> indices;  // indexes in the run, rising
     std::vector<u32> counts;   // of earlier deliveries, per index
     u64 messages = 0;
 };
 
-// A batch of which some messages are acknowledged: how many are left.
+// A batch of which some messages are acknowledged: the number left.
 struct LeftOfBatch {
     u64 ordinal;
     u32 messages;
@@ -60,7 +61,8 @@ struct BackOff {
     double factor = 1.0;
     u64 most_ns = 0;
 
-    // Without a first delay there is none: 0 times a factor that has grown beyond all bounds is no number.
+    // Without a first delay there is no delay. 0 times a factor that has grown to infinity is not a
+    // number.
     u64 delay_ns(u32 count) const {
         if (first_ns == 0) return 0;
         const double grown = static_cast<double>(first_ns) * std::pow(factor, count);
@@ -98,7 +100,7 @@ class Dispatch {
         return last_id_;
     }
 
-    // What it held is to be read again. Answers how many entries that are.
+    // The entries that it held are to be read again. Returns their number.
     u64 remove(u64 id) {
         const u64 moved = redeliver_all(id);
         const u32 slot = slot_of(id);
@@ -107,7 +109,7 @@ class Dispatch {
         const int level = consumers_[slot].priority;
         if (std::none_of(order_.begin(), order_.end(),
                          [&](u32 other) { return consumers_[other].priority == level; }))
-            served_.erase(level);  // else one of each number that any consumer ever had stays
+            served_.erase(level);  // else one entry for each id that any consumer ever had stays
         consumers_[slot] = {};
         return moved;
     }
@@ -118,33 +120,33 @@ class Dispatch {
                        static_cast<std::int64_t>(kPermitsMax));
     }
 
-    // Replaces all permits: the consumer has dropped what it was given for the old ones.
+    // Replaces all permits: the consumer has dropped the entries that it got for the old ones.
     void grant(u64 id, u64 permits) {
         consumers_[slot_of(id)].permits = static_cast<std::int64_t>(std::min(permits, kPermitsMax));
     }
 
-    // Its entries are delivered again: those beyond its permits count no more.
+    // Its entries are delivered again: those beyond its permits do not count any more.
     void forgive(u64 id) {
         std::int64_t& permits = consumers_[slot_of(id)].permits;
         permits = std::max<std::int64_t>(permits, 0);
     }
 
-    // Paused, it keeps its permits and gets nothing.
+    // While paused, it keeps its permits and gets nothing.
     void pause(u64 id, bool paused) { consumers_[slot_of(id)].paused = paused; }
 
-    u64 levels() const { return served_.size(); }  // priorities that have a turn to remember
+    u64 levels() const { return served_.size(); }  // priorities whose last turn is kept
     const DispatchConsumer& consumer(u64 id) const { return consumers_[slot_of(id)]; }
     u64 consumers() const { return order_.size(); }
-    // In the order of choice: best priority first, then who joined first (I53).
+    // In the order of choice: best priority first, then the order of attaching (I53).
     std::vector<u64> ids() const {
         std::vector<u64> all;
         for (const u32 slot : order_) all.push_back(consumers_[slot].id);
         return all;
     }
-    // The one that is served where only one is; 0: nobody.
+    // The consumer that is served where only one is; 0: no consumer.
     u64 active() const { return order_.empty() ? 0 : consumers_[order_.front()].id; }
 
-    // Messages that may be handed out now.
+    // The number of messages that may be delivered now.
     u64 wanted() const {
         u64 sum = 0;
         for (const u32 slot : order_) {
@@ -155,27 +157,28 @@ class Dispatch {
         return sum;
     }
 
-    // The same in entries, as many messages as they had lately.
+    // The same in entries, by the recent number of messages per entry.
     u64 wanted_entries() const {
         const u64 messages = wanted();
         if (messages == 0) return 0;
         return std::max<u64>(1, static_cast<u64>(static_cast<double>(messages) / per_entry_));
     }
 
-    // A consumer that holds that many unacknowledged messages is given no more; 0: no limit.
+    // A consumer that holds that many unacknowledged messages gets no more; 0: no limit.
     void set_unacked_max(u64 messages) { unacked_max_ = messages; }
     u64 unacked_max() const { return unacked_max_; }
 
     // -- handing out --------------------------------------------------------------------------------
 
-    // Hands out entries [0, count) of a run that begins at `first`. `skip` (in order): acknowledged. `only` (in order;
-    // null: all): what was asked for, the rest of the run lies between. What finds no permit is to be read again.
+    // Dispatches entries [0, count) of a run whose first ordinal is `first`. `skip` (in order):
+    // acknowledged. `only` (in order; null: all): the wanted ordinals; the rest of the run lies
+    // between them. Entries without a permit are to be read again.
     template <class Messages>
     std::vector<Handed> hand(u64 first, u32 count, Messages messages, std::span<const Run> skip,
                              std::span<const LeftOfBatch> left, const std::vector<Run>* only,
                              u64 now_ns) {
         std::vector<Handed> out;
-        std::vector<u32> place(consumers_.size(), kNoNode);  // of each consumer in `out`
+        std::vector<u32> place(consumers_.size(), kNoNode);  // index of each consumer in `out`
         u32 chosen = kNoNode;
         u32 turn = 0;
         std::size_t skipping = 0;
@@ -219,7 +222,7 @@ class Dispatch {
 
     // -- giving back --------------------------------------------------------------------------------
 
-    // Everything that a consumer holds is to be read again, and counts as delivered once more.
+    // All entries that a consumer holds are to be read again, and count as delivered once more.
     u64 redeliver_all(u64 id) {
         PendingList& list = consumers_[slot_of(id)].pending;
         u64 moved = 0;
@@ -230,7 +233,7 @@ class Dispatch {
         return moved;
     }
 
-    // Those of `ordinals` that this consumer holds.
+    // The same for those of `ordinals` that this consumer holds.
     u64 redeliver(u64 id, std::span<const u64> ordinals) {
         const u32 slot = slot_of(id);
         u64 moved = 0;
@@ -243,7 +246,7 @@ class Dispatch {
         return moved;
     }
 
-    // As redeliver, each after a time that grows with how often it was delivered before.
+    // As redeliver, each after a delay that grows with its number of deliveries.
     u64 nack(u64 id, std::span<const u64> ordinals, const BackOff& back_off, u64 now_ns) {
         const u32 slot = slot_of(id);
         u64 moved = 0;
@@ -264,7 +267,7 @@ class Dispatch {
         return moved;
     }
 
-    // What the consumer was given at `before_ns` or earlier and still holds is to be read again.
+    // Entries that the consumer got at `before_ns` or earlier and still holds are to be read again.
     u64 expire(u64 id, u64 before_ns) {
         PendingList& list = consumers_[slot_of(id)].pending;
         u64 moved = 0;
@@ -275,7 +278,7 @@ class Dispatch {
         }
         return moved;
     }
-    // When the consumer was given what it has held longest; 0: it holds nothing.
+    // The time at which the consumer got the entry that it has held longest; 0: it holds nothing.
     u64 oldest_ns(u64 id) const {
         const PendingNode* node = pending_.head(consumers_[slot_of(id)].pending);
         return node == nullptr ? 0 : node->time_ns;
@@ -303,7 +306,7 @@ class Dispatch {
 
     // -- acknowledgement and change of position -------------------------------------------------------
 
-    // Acknowledged: nobody holds these any more, and nobody shall get them. Answers how many were held.
+    // Removes acknowledged entries for good. Returns how many were held.
     u64 release(u64 first, u64 end) {
         replay_.erase(first, end);
         u64 released = 0;
@@ -312,13 +315,14 @@ class Dispatch {
         return released;
     }
 
-    // A batch of which that many messages are left to acknowledge.
+    // A batch with that many messages left to acknowledge.
     void shrink(u64 ordinal, u32 messages) {
         if (const PendingNode* node = pending_.find(ordinal))
             pending_.shrink(list_of(node->holder), ordinal, messages);
     }
 
-    // Read everything anew from some position: nobody holds anything. What was held counts as delivered once more.
+    // All entries are to be read again from some position. Held entries count as delivered once
+    // more.
     void rewind() {
         pending_.each([&](const PendingNode& node) {
             if (node.holder != kDelayed) count_up(counts_.at(node.ordinal, 0));
@@ -326,7 +330,7 @@ class Dispatch {
         forget_holders();
     }
 
-    // A reset to `target`: as if nothing from there on had ever been delivered.
+    // A reset to `target`: as if no entry from there on had ever been delivered.
     void reset(u64 target) {
         forget_holders();
         counts_.clear();
@@ -334,14 +338,17 @@ class Dispatch {
         undelivered_.erase(0, target);
     }
 
-    // The state knows of a reset behind which [first, end) may have been delivered before: by an earlier life of the
-    // broker, by another owner, or here. Until it is delivered again it counts as delivered before the reset alone.
+    // Notes a reset behind which [first, end) may have been delivered before: by an earlier
+    // life of the broker, by another owner, or here. Until it is delivered again it counts as
+    // delivered before the reset only.
     void expect(u64 first, u64 end) { undelivered_.insert(first, end); }
 
-    // Was it delivered before a backward reset, and not since? Then an acknowledgement of it is an old one.
+    // True if it was delivered before a backward reset, and not since. Then an acknowledgement of
+    // it is outdated.
     bool undelivered(u64 ordinal) const { return undelivered_.contains(ordinal); }
     const RunSet& undelivered() const { return undelivered_; }
-    // `kept` gets what of `runs` (apart from one another) was delivered since. Answers how much was not.
+    // `kept` gets the parts of `runs` (which do not touch) that were delivered since. Returns how
+    // many were not.
     u64 without_undelivered(std::span<const Run> runs, std::vector<Run>& kept) const {
         RunSet left;
         u64 before = 0;
@@ -364,7 +371,7 @@ class Dispatch {
         const u32 count = counts_.find(ordinal);
         return count == OrdinalMap::kNothing ? 0 : count;
     }
-    // For tests, which begin just before the end of a count.
+    // For tests, which start just before the end of a counter.
     void set_count(u64 ordinal, u32 count) { counts_.at(ordinal, 0) = count; }
     u64 holder_of(u64 ordinal) const {
         const PendingNode* node = pending_.find(ordinal);
@@ -382,7 +389,7 @@ class Dispatch {
             held += each.pending.entries;
         }
         if (held != pending_.size() || !pending_.sound())
-            throw Error(Code::corrupt, "an entry is held by nobody, or by two (I51)");
+            throw Error(Code::corrupt, "an entry has no holder, or two (I51)");
         if (!replay_.sound() || !undelivered_.sound() || !counts_.sound())
             throw Error(Code::corrupt, "a set of the dispatcher is not sound");
         for (const Run& run : replay_.list())
@@ -408,7 +415,8 @@ class Dispatch {
                (unacked_max_ == 0 || each.pending.messages < unacked_max_);
     }
 
-    // The next consumer to serve: in the best level that may take something, the one after the last that was served.
+    // The next consumer to serve: in the best level with permits, the one after the last that was
+    // served.
     u32 choose() {
         if (mode_ == DispatchMode::single)
             return !order_.empty() && may_take(consumers_[order_.front()]) ? order_.front()
@@ -446,7 +454,7 @@ class Dispatch {
         to.last_ns = now_ns;
         pending_.add(to.pending, slot, ordinal, messages, now_ns);
         reach_ = std::max(reach_, ordinal + 1);
-        replay_.erase(ordinal, ordinal + 1);  // a reset and an old read may both have named it
+        replay_.erase(ordinal, ordinal + 1);  // a reset and an old read may both name it
         if (!undelivered_.empty()) undelivered_.erase(ordinal, ordinal + 1);
         if (place[slot] == kNoNode) {
             place[slot] = static_cast<u32>(out.size());
@@ -458,7 +466,8 @@ class Dispatch {
         handed.messages += messages;
     }
 
-    // One that comes back at once, again and again, wraps 32 bits in days: it would count as new.
+    // A message that is returned at once, again and again, wraps 32 bits in days; it would count as
+    // new.
     static void count_up(u32& count) { count += count < kRedeliveriesMax ? 1 : 0; }
 
     void again(PendingList& list, u64 ordinal) {
@@ -475,7 +484,7 @@ class Dispatch {
         return holder != kDelayed;
     }
 
-    // Visits each ordinal of a range, or each of the table that lies in it, whatever is less.
+    // Visits each ordinal of a range, or each of the table that lies in it, whichever is less.
     template <class Table, class Visit>
     static void sweep(const Table& table, u64 first, u64 end, Visit visit) {
         if (table.size() == 0 || first >= end) return;

@@ -2,11 +2,13 @@
 //
 //   | 0x0e01 u16 | crc32c u32, of all that follows | metadata size u32 | MessageMetadata | payload |   numbers big-endian
 //
-// If the metadata tells num_messages_in_batch, also as 1, the payload is a batch: that many times
-//   | metadata size u32 | SingleMessageMetadata | its payload_size bytes |
-// unless it is compressed or encrypted, which is the business of clients: such an entry is handed on as it is.
+// If the metadata has num_messages_in_batch, even as 1, the payload is a batch: that many times
 //
-// Nothing here is believed: every size is checked against what is there. A view points into the entry's bytes.
+//   | metadata size u32 | SingleMessageMetadata | its payload_size bytes |
+//
+// A compressed or encrypted payload is not split: clients do that, and the entry is delivered unchanged.
+//
+// Every size is checked against the bytes that are there. A view points into the entry's bytes.
 #pragma once
 
 #include <cstring>
@@ -47,12 +49,12 @@ namespace pair_field {
 inline constexpr u32 key = 1, value = 2;
 }
 
-// What a message carries beside its payload, alone in its entry or in a batch.
+// The fields of a message beside its payload, alone in its entry or in a batch.
 struct MessageFields {
     std::string_view partition_key, ordering_key;
     u64 event_time_ms = 0;
     i64 sequence = 0;
-    u32 properties = 0;  // how many
+    u32 properties = 0;  // number of properties
     bool has_key = false;
     bool key_base64 = false;  // the key is bytes, written in base64
     bool null_key = false;
@@ -75,7 +77,7 @@ struct EntryMetadata : MessageFields {
     bool encrypted = false;
     bool has_transaction = false;
 
-    // The payload of a batch can be taken apart here.
+    // The payload of a batch can be split here.
     bool open() const { return compression == 0 && !encrypted; }
 };
 
@@ -100,11 +102,11 @@ constexpr std::string_view fault_name(EntryFault fault) {
         case EntryFault::metadata_size:
             return "its metadata is longer than the entry";
         case EntryFault::metadata:
-            return "its metadata is no protocol buffer";
+            return "its metadata is not a protocol buffer";
         case EntryFault::required:
             return "its metadata lacks producer name, sequence or publish time";
         case EntryFault::count:
-            return "its number of messages cannot be";
+            return "its number of messages is not possible";
         case EntryFault::batch:
             return "its batch ends within a message";
     }
@@ -145,14 +147,15 @@ inline bool sound_pair(std::string_view bytes) {
     return read_pair(bytes, key, value);
 }
 
-// An int32 travels as 64 bits, sign and all; whatever is above is cut, as protocol buffers do.
+// An int32 travels as 64 bits with its sign; higher bits are cut, as protocol buffers do.
 inline i32 narrow(u64 value) {
     return static_cast<i32>(static_cast<u32>(value));
 }
 
 }  // namespace entry_detail
 
-// Calls use(key, value) for each property, in order. `field` is the properties' number in this kind of metadata.
+// Calls use(key, value) for each property, in order. `field` is their field number in this
+// kind of metadata.
 template <class Use>
 void each_property(std::string_view metadata, u32 field, Use use) {
     ProtoReader in(metadata);
@@ -286,7 +289,7 @@ inline bool read_single(std::string_view bytes, SingleMetadata& out) {
     return !in.bad() && has_size && size >= 0;
 }
 
-// One message of a batch: where it stands in the entry's payload.
+// One message of a batch, with its offset in the entry's payload.
 struct BatchPart {
     std::string_view metadata, payload;
     SingleMetadata fields;
@@ -297,7 +300,7 @@ class BatchReader {
  public:
     explicit BatchReader(std::string_view payload) : rest_(payload) {}
 
-    // False: what is left is no message.
+    // Returns false if the rest is not a message.
     bool next(BatchPart& part) {
         if (rest_.size() < 4) return false;
         const u64 size = load_big32(rest_.data());
@@ -320,7 +323,7 @@ struct Entry {
     std::string_view metadata_bytes, payload;
 };
 
-// Where metadata and payload stand; looks into neither.
+// Finds metadata and payload; reads neither.
 inline EntryFault read_frame(std::string_view bytes, std::string_view& metadata,
                              std::string_view& payload) {
     if (bytes.size() < kEntryHeader) return EntryFault::size;
@@ -334,7 +337,7 @@ inline EntryFault read_frame(std::string_view bytes, std::string_view& metadata,
     return EntryFault::none;
 }
 
-// Checks all but the sum: for bytes that a block's sum has vouched for already.
+// Checks all but the sum: for bytes that a block's sum covers already.
 inline EntryFault read_entry(std::string_view bytes, Entry& out) {
     if (const auto fault = read_frame(bytes, out.metadata_bytes, out.payload);
         fault != EntryFault::none)
@@ -359,7 +362,7 @@ inline bool sum_is_right(std::string_view bytes) {
                load_big32(bytes.data() + 2);
 }
 
-// The same with the sum: for bytes from outside.
+// Checks the sum, too: for bytes from outside.
 inline EntryFault check_entry(std::string_view bytes, Entry& out) {
     const EntryFault fault = read_entry(bytes, out);
     if (fault == EntryFault::size || fault == EntryFault::magic) return fault;

@@ -1,8 +1,9 @@
-// What one dispatch hands to one consumer: some entries of a run, and what the consumer must know of each. It is taken
-// apart into messages only as they are asked for.
+// The delivery of one dispatch to one consumer: some entries of a run, and what the consumer must
+// know of each. It is split into messages only on demand.
 //
-// Of a batch entry some messages may be acknowledged already; a mask of those that are still open goes with it, and the
-// others are left out. An entry that cannot be taken apart (compressed, encrypted, not sound) is one message.
+// Some messages of a batch entry may be acknowledged already. A mask of those that are still open
+// goes with it, and the others are left out. An entry that cannot be split (compressed, encrypted,
+// not sound) is one message.
 #pragma once
 
 #include <bit>
@@ -19,15 +20,15 @@ namespace holdfast {
 
 struct HandoverItem {
     u32 index;         // of the entry in the run
-    u32 redeliveries;  // how often it was delivered before
+    u32 redeliveries;  // number of deliveries before
     u32 mask_at;       // where its mask begins in `masks`, in words
     u32 mask_words;    // 0: all its messages are open
 };
 
-// Where one message is.
+// The location of one message.
 struct MessagePlace {
     u32 item;
-    std::int32_t batch_index;  // -1: the entry is no batch
+    std::int32_t batch_index;  // -1: the entry is not a batch
     u32 metadata_at, metadata_size;
     u32 payload_at, payload_size;  // both within the entry
 };
@@ -36,7 +37,8 @@ class Handover {
  public:
     Handover(EntryRun run, u64 reset_number) : run_(std::move(run)), reset_number_(reset_number) {}
 
-    // `open`: the mask of the batch's messages that are not acknowledged, the first in the lowest bit; empty: all are.
+    // `open`: the mask of the batch's messages that are not acknowledged, the first in the lowest
+    // bit; empty: all are open.
     void add(u32 index, u32 redeliveries, std::span<const u64> open = {}) {
         if (index >= run_.count())
             throw Error(Code::misuse, "there is no entry " + std::to_string(index) +
@@ -57,7 +59,7 @@ class Handover {
     const EntryRun& run() const { return run_; }
     u64 reset_number() const { return reset_number_; }
     std::span<const HandoverItem> items() const { return items_; }
-    u64 messages() const { return messages_; }  // that can be taken from it
+    u64 messages() const { return messages_; }  // messages that can be taken from it
     u64 permits() const { return permits_; }    // what it costs the consumer
     u64 bytes() const { return bytes_; }        // of its entries, as they are stored
     bool plain() const { return plain_; }       // every entry is one message
@@ -115,7 +117,7 @@ class MessageWalk {
         return std::nullopt;
     }
 
-    // Over so many messages at once, where nothing has to be taken apart.
+    // Skips as many messages as possible at once, where nothing has to be split.
     void skip_entries(u32 count) { item_ += count; }
 
  private:

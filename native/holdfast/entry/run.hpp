@@ -1,10 +1,12 @@
-// A run of entries: some that follow one another in one ledger, in one buffer, checked, and never changed again.
+// A run of entries: neighbours of one ledger, in one buffer, checked, and never changed again.
 //
-// Runs and parts of runs share the buffer: to cut one in two costs nothing. The buffer holds the blocks as they stand in
-// the ledger's data file (base/file_header.hpp: kEntryBlock); a slot says where in it an entry is and how many messages it has.
+// Runs and parts of runs share the buffer, so that splitting one costs nothing. The buffer holds
+// the blocks as in the ledger's data file (base/file_header.hpp: kEntryBlock). A slot has the
+// offset of an entry and its number of messages.
 //
-// A block's sum vouches for its bytes, not for what a producer put into them. An entry that is sound as a block and not as
-// an entry (entry/entry.hpp) is one message, handed on as it is: it must not hold up those behind it.
+// A block's sum covers its bytes, not their meaning, which comes from a producer. An entry that is
+// sound as a block and not as an entry (entry/entry.hpp) is one message, delivered unchanged. It
+// must not hold up the entries behind it.
 #pragma once
 
 #include <algorithm>
@@ -29,16 +31,17 @@ struct EntrySlot {
     u64 time;      // log time, nanoseconds since the epoch
     u32 size;      // of the entry
     u32 header;    // of its first part, magic to metadata: the payload begins there
-    u32 messages;  // what it counts for: a consumer's permits
+    u32 messages;  // messages, as a consumer's permits count them
     bool sound;
-    bool batch;  // can be taken apart into `messages` messages
+    bool batch;  // can be split into `messages` messages
 };
 
-// What stands behind a run. Made once by append(), then only read.
+// The shared bytes and slots of runs. Filled by append(), then only read.
 class EntryStore {
  public:
-    // The buffer goes to `pool`, if there is one, when the last run is gone. `unread`: who takes the run looks into the
-    // entries anyway, so nobody does it here; slots then say of entries only where their metadata ends.
+    // The buffer goes to `pool`, if there is one, when the last run is gone. `unread`: the receiver
+    // of the run reads the entries anyway, so they are not read here. Slots then have only the end
+    // of each entry's metadata.
     EntryStore(u64 ledger, ByteBuffer&& blocks, std::shared_ptr<BufferPool> pool = nullptr,
                bool unread = false)
         : ledger_(ledger), blocks_(std::move(blocks)), pool_(std::move(pool)), unread_(unread) {}
@@ -51,8 +54,8 @@ class EntryStore {
     std::string_view blocks() const { return blocks_.view(); }
     const std::vector<EntrySlot>& slots() const { return slots_; }
 
-    // Takes the block at `offset` of the buffer as the next entry, if it is whole, sound and has this number.
-    // Answers what is wrong with it; `size` also where the buffer ends within it.
+    // Takes the block at `offset` of the buffer as the next entry, if it is whole, sound and has
+    // this number. Returns what is wrong with it; `size` also if the buffer ends within it.
     BlockFault append(u64 offset, u64 number) {
         const std::string_view rest = blocks_.view().substr(offset);
         if (rest.size() < sizeof(BlockHeader)) return BlockFault::size;
@@ -93,7 +96,7 @@ class EntryStore {
 
 class EntryRun {
  public:
-    // All of `store`, whose first entry has these numbers.
+    // Takes all of `store`, whose first entry has these numbers.
     EntryRun(std::shared_ptr<const EntryStore> store, u64 first_entry, u64 first_ordinal)
         : store_(std::move(store)),
           count_(store_->slots().size()),
@@ -103,7 +106,7 @@ class EntryRun {
     std::size_t count() const { return count_; }
     u64 ledger() const { return store_->ledger(); }
     u64 first_entry() const { return first_entry_; }      // its number in the ledger
-    u64 first_ordinal() const { return first_ordinal_; }  // its number in the topic
+    u64 first_ordinal() const { return first_ordinal_; }  // its position in the topic
     u64 end_ordinal() const { return first_ordinal_ + count_; }
 
     const EntrySlot& slot(std::size_t i) const { return store_->slots()[start_ + i]; }
@@ -121,7 +124,8 @@ class EntryRun {
         return total;
     }
 
-    // What the blocks take in the file, padding included: the next entry stands that far behind the first.
+    // The bytes of the blocks in the file, with padding: the offset from the first entry to the
+    // next run.
     u64 space() const {
         u64 total = 0;
         for (std::size_t i = 0; i < count_; ++i) total += block_space(slot(i).size);
@@ -147,14 +151,14 @@ class EntryRun {
     u64 first_ordinal_;
 };
 
-// Why a run ended before `count` entries, or could not begin.
+// Why a run ended before `count` entries, or could not start.
 struct RunEnd {
     BlockFault fault = BlockFault::none;
     u64 offset = 0;  // in the buffer
 };
 
-// Takes blocks from the start of the store's buffer, which must be entry `first` and those after it, until `count` were
-// taken or one is not sound.
+// Takes blocks from the start of the store's buffer, which must be entry `first` and those after
+// it. It stops after `count` blocks, or before one that is not sound.
 inline RunEnd fill(EntryStore& store, u64 first, std::size_t count) {
     u64 offset = 0;
     for (std::size_t i = 0; i < count; ++i) {

@@ -1,5 +1,5 @@
-// Makes entries (entry/entry.hpp) of messages that share producer, time, key and properties: all that is the same in each is
-// encoded once.
+// Encodes entries (entry/entry.hpp) of messages that share producer, time, key and properties. The
+// shared part is encoded once.
 #pragma once
 
 #include <span>
@@ -41,7 +41,7 @@ class EntryWriter {
         if (shape.event_time_ms != 0) append_field(single_, s::event_time, shape.event_time_ms);
     }
 
-    // Appends one entry of one message; answers its size.
+    // Appends one entry of one message; returns its size.
     std::size_t add(ByteBuffer& out, i64 sequence, std::string_view payload) const {
         const u64 number = static_cast<u64>(sequence);
         const std::size_t metadata = before_.size() + varint_size(number) + alone_.size();
@@ -79,7 +79,7 @@ class EntryWriter {
         return size;
     }
 
-    // An upper bound of what an entry of these messages takes.
+    // An upper bound of an entry's size for these messages.
     std::size_t size_bound(std::size_t messages, std::size_t payload_bytes) const {
         return kEntryHeader + before_.size() + alone_.size() + batch_.size() + 4 * kVarintMax + 8 +
                messages * (single_.size() + 4 + 2 * kVarintMax + 2) + payload_bytes;
@@ -135,7 +135,7 @@ class EntryWriter {
     ByteBuffer before_;  // the producer's name and the sequence's tag
     ByteBuffer alone_;   // what follows the sequence in an entry of one message
     ByteBuffer batch_;   // what follows it in the metadata of a batch
-    ByteBuffer single_;  // what each message of a batch begins with
+    ByteBuffer single_;  // the start of each message of a batch
 };
 
 }  // namespace holdfast

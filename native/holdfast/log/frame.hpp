@@ -1,7 +1,8 @@
-// Reads a frame (base/frame_layout.hpp): checks the whole of it first, then answers its events one by one.
+// Reads a frame (base/frame_layout.hpp): checks the whole of it first, then returns its events one
+// by one.
 //
-// A frame may come from the network or from a disk. Nothing of it is used before all of it was checked: after that,
-// every size and count in it is true, and next() does not look again.
+// A frame may come from the network or from a disk. Nothing of it is used before all of it was
+// checked. After that, every size and count in it is true, and next() does not check again.
 #pragma once
 
 #include <cstring>
@@ -17,7 +18,7 @@ namespace holdfast {
 
 using Bytes = std::span<const std::byte>;
 
-// A journal block and its header must be able to hold what a frame holds.
+// A journal block and its header must have room for the largest frame.
 inline constexpr std::size_t kFrameBytesMax = (std::size_t{1} << 32) - 4096;
 
 namespace detail {
@@ -28,7 +29,7 @@ T load_at(Bytes bytes, std::size_t offset) {
     return value;
 }
 
-// Is this text? Names go to people, and to Python, which refuses anything else.
+// Checks for UTF-8. Names are shown to people, and Python refuses other bytes.
 inline bool valid_utf8(std::string_view text) {
     const auto* p = reinterpret_cast<const unsigned char*>(text.data());
     const auto* end = p + text.size();
@@ -51,10 +52,10 @@ inline bool valid_utf8(std::string_view text) {
 
 // One event of a checked frame.
 struct EventView {
-    u32 number;  // in its frame, from 0
+    u32 number;  // index in its frame, from 0
     u8 kind;
     u8 version;
-    Bytes whole;  // with its header, as it goes to the journal
+    Bytes whole;  // with its header, as in the journal
     Bytes body;
 };
 
@@ -91,7 +92,8 @@ class FrameReader {
  public:
     FrameReader() = default;
 
-    // Throws Corrupt, naming the byte, unless all of the frame is sound. `frame` must outlive this object.
+    // Throws Corrupt, naming the byte, unless all of the frame is sound. `frame` must outlive this
+    // object.
     explicit FrameReader(Bytes frame) : frame_(frame), offset_(sizeof(FrameHeader)) {
         if (frame.size() > kFrameBytesMax) fail(0, "has more bytes than a journal block can hold");
         if (frame.size() < sizeof(FrameHeader)) fail(frame.size(), "ends within its header");

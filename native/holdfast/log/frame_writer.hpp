@@ -1,6 +1,6 @@
 // Builds one frame (base/frame_layout.hpp) in one growing buffer.
 //
-// An addition that fails, for whatever reason, leaves the frame as it was before it.
+// An addition that fails leaves the frame as it was before.
 #pragma once
 
 #include <cstring>
@@ -36,7 +36,7 @@ class FrameWriter {
         addition.keep();
     }
 
-    // One publish event while it is being made: first the entries' number, then each entry.
+    // One publish event under construction: first the number of entries, then each entry.
     class Publish;
 
     // The whole frame, valid until the next call.
@@ -47,13 +47,13 @@ class FrameWriter {
         return buffer_.view();
     }
 
-    // Empty again.
+    // Empties the frame.
     void clear() {
         buffer_.clear(kKeep);
         count_ = 0;
     }
 
-    // The same, and the memory of the frame is the caller's; adopt() gives some for the next.
+    // Empties the frame and gives its memory to the caller; adopt() takes some for the next.
     void* release() {
         count_ = 0;
         return buffer_.release();
@@ -63,7 +63,7 @@ class FrameWriter {
  private:
     static constexpr std::size_t kKeep = 2 * kFrameSizeMax;
 
-    // Takes back what it has added, unless keep() was reached.
+    // Removes an addition, unless keep() was reached.
     class Addition {
      public:
         Addition(FrameWriter& frame, u8 kind, u8 version)
@@ -75,7 +75,7 @@ class FrameWriter {
             if (!kept_) frame_.buffer_.cut(start_);
         }
 
-        // Refuses before the bytes are copied what would be too large after it.
+        // Refuses a frame that would be too large, before the bytes are copied.
         void require_room(std::size_t more) const {
             const std::size_t total = frame_.buffer_.size() + more;
             if (total - start_ - sizeof(EventHeader) > std::numeric_limits<u32>::max())
@@ -103,7 +103,7 @@ class FrameWriter {
         bool kept_ = false;
     };
 
-    // Room for the header, if nothing is there yet; answers where the next event begins.
+    // Adds the header to an empty frame; returns the offset of the next event.
     std::size_t begin() {
         if (buffer_.size() == 0) buffer_.extend(sizeof(FrameHeader));
         return buffer_.size();
@@ -115,7 +115,7 @@ class FrameWriter {
 
 class FrameWriter::Publish {
  public:
-    // `bytes`: about what the entries will take together, to grow the buffer once.
+    // `bytes`: about the size of all entries, to grow the buffer once.
     Publish(FrameWriter& frame, u64 topic, u64 session, u64 epoch, std::string_view producer,
             std::size_t entries, std::size_t bytes)
         : frame_(frame), addition_(frame, kPublishKind, kPublishVersion) {
@@ -151,8 +151,8 @@ class FrameWriter::Publish {
         std::memcpy(row + offsetof(PublishRow, span), &none, sizeof none);
     }
 
-    // For an entry that is written in place: `write` appends it to the buffer and answers its size, which is
-    // `size_bound` at most.
+    // For an entry that is written in place: `write` appends it to the buffer and returns its size,
+    // at most `size_bound`.
     template <class Write>
     void entry(i64 sequence, u64 span, std::size_t size_bound, Write write) {
         require_entry_size(size_bound);
@@ -163,14 +163,14 @@ class FrameWriter::Publish {
 
     void keep() {
         if (row_ != rows_end_)
-            throw Error(Code::misuse, "the entries of this publish are fewer than was told");
+            throw Error(Code::misuse, "the publish has fewer entries than its count");
         addition_.keep();
     }
 
  private:
     void row(i64 sequence, u64 span, std::size_t size) {
         if (row_ == rows_end_)
-            throw Error(Code::misuse, "the entries of this publish are more than was told");
+            throw Error(Code::misuse, "the publish has more entries than its count");
         require_entry_size(size);
         if (span == 0 || !possible_sequence(sequence, span))
             throw Error(Code::misuse, "sequence " + std::to_string(sequence) + " with a span of " +

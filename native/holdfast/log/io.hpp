@@ -1,7 +1,7 @@
-// The writer's system calls, and the faults that a test lets them have.
+// The writer's system calls, and the faults that a test injects into them.
 //
-// Production pays one relaxed load for each call. Answers are 0 or an errno; nothing is thrown, because the writer keeps
-// what it could not write and goes on later.
+// Production pays one relaxed load for each call. Results are 0 or an errno. Nothing is thrown,
+// because the writer keeps the bytes that it could not write and goes on later.
 #pragma once
 
 #include <errno.h>
@@ -45,7 +45,7 @@ constexpr u32 io_bit(IoOp op) {
     return 1u << static_cast<u32>(op);
 }
 
-// The calls that a name means: one of kIoNames, or a family of them.
+// The calls of a name: one of kIoNames, or a family of them.
 constexpr std::optional<u32> io_mask(std::string_view name) {
     if (name == "write")
         return io_bit(IoOp::journal_write) | io_bit(IoOp::ledger_write) | io_bit(IoOp::index_write);
@@ -80,8 +80,8 @@ inline std::atomic<u64> faults_fired{0};
 }
 }  // namespace detail
 
-// From the `countdown`-th call on, `times` calls fail with `error` (times 0: all). A negative error is a short write of
-// so many bytes, which is no failure.
+// From the `countdown`-th call on, `times` calls fail with `error` (times 0: all). A negative error
+// is a short write of that many bytes, which is not a failure.
 inline void arm_fault(u32 mask, u64 countdown, int error, u64 times) {
     detail::fault_mask.store(0, std::memory_order_relaxed);
     detail::fault_countdown.store(countdown, std::memory_order_relaxed);
@@ -100,14 +100,15 @@ inline u64 faults_fired() {
     return detail::faults_fired.load(std::memory_order_relaxed);
 }
 
-// 0, or what the test wants of this call.
+// Returns 0, or the fault that the test wants of this call.
 inline int fault(IoOp op) {
     if (detail::fault_mask.load(std::memory_order_relaxed) & io_bit(op)) [[unlikely]]
         return detail::inject();
     return 0;
 }
 
-// Which file a descriptor was opened for. Other code may close the number, and use it again; or remove the file.
+// The file that a descriptor was opened for. Other code may close the descriptor and open it for
+// another file, or remove the file.
 class FileIdentity {
  public:
     FileIdentity() = default;
@@ -118,7 +119,8 @@ class FileIdentity {
         inode_ = status.st_ino;
     }
 
-    // 0; EBADF: the number is not that file's any more; ENOENT: the file has no name any more.
+    // Returns 0; EBADF if the descriptor is now of another file; ENOENT if the file has no name any
+    // more.
     int lost(int fd) const {
         struct stat status{};
         if (::fstat(fd, &status) != 0 || status.st_dev != device_ || status.st_ino != inode_)
@@ -131,7 +133,7 @@ class FileIdentity {
     ino_t inode_ = 0;
 };
 
-// Writes all of it, with as many calls as that takes. `pieces` are used up.
+// Writes all bytes, with as many calls as that takes. `pieces` are used up.
 inline int write_all(int fd, std::vector<iovec>& pieces, u64 offset, IoOp op) {
     std::size_t first = 0;
     while (first < pieces.size()) {
@@ -165,13 +167,14 @@ inline int write_all(int fd, std::vector<iovec>& pieces, u64 offset, IoOp op) {
     return 0;
 }
 
-// Never called again on the same file after a failure: the kernel has forgotten by then what it could not write.
+// Never called again on the same file after a failure: the kernel has dropped by then the bytes
+// that it could not write.
 inline int sync_data(int fd, IoOp op) {
     if (const int fails = fault(op); fails > 0) return fails;
     return ::fdatasync(fd) == 0 ? 0 : errno;
 }
 
-// A descriptor, or a negative errno.
+// Returns a descriptor, or a negative errno.
 inline int open_file(const char* path, int flags) {
     if (const int fails = fault(IoOp::ledger_open); fails > 0) return -fails;
     const int fd = ::open(path, flags | O_CLOEXEC | O_NOFOLLOW, 0600);

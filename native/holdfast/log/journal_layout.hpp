@@ -2,12 +2,13 @@
 //
 //   | round block: kind 3, tag = first D | u64 previous D | u64 first D | u64 last D | u64 stable view | u64 stable index |
 //   |                                    | u64 bytes of the frame blocks | u64 synced D | u64 salt |
-//   | frame block: kind 4, tag = D of its first event, time = log time | u64 view | u64 index | frame | 0 … 7 zeros | …
+//   | frame block: kind 4, tag = D of its first event, time = log time |  u64 view | u64 index | frame | 0 … 7 zeros | …
 //   | zeros up to the next multiple of 4096
 //
-// A round header is a witness: everything up to its `synced D` was durable when it was written. In the modes `group` and
-// `always` that is all that came before it; in the mode `os`, what the last successful sync has covered. The salt is the
-// low half of the directory's incarnation: bytes that somebody publishes are never taken for a round.
+// A round header is a witness: everything up to its `synced D` was durable when it was written. In
+// the modes `group` and `always` that is everything before it. In the mode `os` it is everything
+// that the last successful sync has covered. The salt is the low half of the directory's
+// incarnation, so that published bytes are never taken for a round.
 #pragma once
 
 #include "holdfast/base/block.hpp"
@@ -36,7 +37,7 @@ struct RoundHeader {
 };
 static_assert(sizeof(RoundHeader) == 96 && sizeof(RoundHeader) % kBlockPadding == 0);
 
-// What stands before the events in a frame block.
+// The bytes before the events in a frame block.
 struct FramePosition {
     u64 view;
     u64 index;

@@ -1,9 +1,10 @@
-// One ledger's two files, open for reading, and what can be asked of them: bytes at an offset, with or without waiting.
+// One ledger's two files, open for reading: bytes at an offset, with or without waiting.
 //
 //   {ledger:016x}[.{generation}].data    file header (64), then the entries' blocks, each padded to 8
 //   {ledger:016x}[.{generation}].index   file header (64), then u64 offsets into the data, one per entry
 //
-// The index is derived from the data and is only a hint of where to look: a wrong one costs time, never a wrong answer.
+// The index is derived from the data and is only a hint: a wrong one costs time, but never gives a
+// wrong result.
 #pragma once
 
 #include <errno.h>
@@ -30,10 +31,10 @@
 
 namespace holdfast {
 
-enum class ReadFrom { disk, memory };  // memory: only what needs no waiting for the disk
+enum class ReadFrom { disk, memory };  // memory: only bytes that need no wait for the disk
 
-// Reads up to `size` bytes, fewer at the end of the file. None: it would have to wait for the disk. Under
-// ReadFrom::memory fewer bytes may also mean that the rest is not in memory.
+// Reads up to `size` bytes, fewer at the end of the file. None: it would have to wait for the disk.
+// Under ReadFrom::memory, fewer bytes may also mean that the rest is not in memory.
 class ReadFile {
  public:
     ReadFile(OwnedFd fd, std::string path) : fd_(std::move(fd)), path_(std::move(path)) {
@@ -79,7 +80,7 @@ class ReadFile {
         if (from == ReadFrom::disk || memory_) return ::preadv(fd_.get(), &part, 1, offset);
         const ssize_t got = ::preadv2(fd_.get(), &part, 1, offset, RWF_NOWAIT);
         if (got < 0 && (errno == EOPNOTSUPP || errno == ENOSYS || errno == EINVAL))
-            errno = EAGAIN;  // this file system cannot tell: a thread has to ask
+            errno = EAGAIN;  // this file system cannot tell: use a thread
         return got;
     }
 
@@ -110,7 +111,7 @@ struct LedgerName {
 
 class LedgerFile {
  public:
-    // Opens both files and checks the header of the data. A bad or missing index is no reason to refuse.
+    // Opens both files and checks the header of the data. A bad or missing index is not an error.
     LedgerFile(const std::string& folder, const LedgerName& name, const Incarnation& incarnation)
         : data_(open(folder + "/" + name.file("data"))) {
         char header[kFileHeaderSize];
@@ -131,8 +132,8 @@ class LedgerFile {
     const ReadFile& data() const { return data_; }
     const std::string& index_fault() const { return index_fault_; }  // empty: none
 
-    // The offsets of `count` entries from `entry` on, fewer where the index ends; none can be believed. None: they are
-    // not in memory.
+    // Returns the offsets of `count` entries from `entry` on, fewer where the index ends. They may
+    // all be wrong. None: they are not in memory.
     std::optional<std::vector<u64>> offsets(u64 entry, std::size_t count, ReadFrom from) const {
         std::vector<u64> out(count);
         constexpr u64 kEntryMax = (u64{1} << 60);

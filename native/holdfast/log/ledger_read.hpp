@@ -1,10 +1,14 @@
-// Reads runs of entries from ledgers' files. Any thread may call; the files that were used last stay open.
+// Reads runs of entries from ledgers' files. Any thread may call; the files used last stay open.
 //
-// Every block that leaves here was checked: header, kind, entry number, sum (I70). Where the index does not lead to the right
-// block, the block is found from the data alone, along the chain of blocks from the nearest one that is sound: blocks say
-// how long they are and are numbered without gaps. The bytes are never searched for something that looks like a block: a
-// payload can look like anything. What was found that way is remembered as long as the file is open: without an index, to
-// read a ledger from end to end takes each step of the chain once, and what lies behind a break is refused at once.
+// Every returned block was checked: header, kind, entry number, sum (I70).
+//
+// Where the index does not lead to the right block, the block is found from the data alone. The
+// reader follows the chain of blocks from the nearest sound one: blocks have their size in them and
+// are numbered without gaps. It never searches the bytes for something like a block, because a
+// payload can look like anything.
+//
+// Offsets found this way are kept while the file is open. So a read of a whole ledger without an
+// index takes each step of the chain once. Entries behind a break are refused at once.
 #pragma once
 
 #include <iterator>
@@ -33,21 +37,22 @@ struct ReadRequest {
     bool unread = false;  // see EntryStore
 };
 
-// Where blocks stand that were reached along a file's chain. Any thread may call.
+// Offsets of blocks that were reached along a file's chain. Any thread may call.
 //
-// Bytes below what is visible never change in a file, so that a place stays right while the file is open, also when it
-// grows. A break of the chain is not remembered, only the last block before it: two blocks are looked at to find it again,
-// and one that was not yet written, or not whole, is found as soon as it is.
+// Bytes below the visible end of a file never change, so an offset stays right while the file is
+// open, also when it grows. A break of the chain is not kept, only the last block before it. Two
+// blocks are read to find the break again, and a block that was written or completed since is
+// found.
 class ChainPlaces {
  public:
-    static constexpr u64 kApart = 1024;  // entries from one that is kept to the next
+    static constexpr u64 kApart = 1024;  // entries from one kept offset to the next
 
     struct Place {
         u64 entry;
         u64 at;
     };
 
-    // The nearest one that is known, at this entry or before it.
+    // The nearest known offset, at this entry or before it.
     Place before(u64 entry) {
         const std::lock_guard lock(mutex_);
         if (furthest_.entry <= entry) return furthest_;
@@ -56,7 +61,7 @@ class ChainPlaces {
         return {std::prev(above)->first, std::prev(above)->second};
     }
 
-    // The header of the block must have been seen there.
+    // The header of the block must have been checked there.
     void add(const Place& place) {
         const std::lock_guard lock(mutex_);
         if (place.entry >= furthest_.entry) furthest_ = place;
@@ -71,24 +76,27 @@ class ChainPlaces {
 
     std::mutex mutex_;
     Place furthest_ = kFirst;   // who reads on, and who is refused, begins here
-    std::map<u64, u64> marks_;  // offsets by entries; who reads elsewhere begins at one of them
+    std::map<u64, u64> marks_;  // offsets by entries; a read elsewhere starts at one of them
 };
 
 class LedgerFiles {
  public:
     static constexpr std::size_t kOpenMax = 256;
     static constexpr std::size_t kNotesMax = 64;
-    static constexpr u64 kStepBackMax = u64{1} << 40;  // how far back a sound block is looked for
-    static constexpr std::size_t kTail = std::size_t{16} << 10;  // read where no end is known
+    // how far back the reader looks for a sound block
+    static constexpr u64 kStepBackMax = u64{1} << 40;
+    // bytes to read where no end is known
+    static constexpr std::size_t kTail = std::size_t{16} << 10;
     static constexpr std::size_t kUnasked = std::size_t{1}
-                                            << 20;  // read without a look at the file
+                                            << 20;  // bytes to read without a look at the file
 
     LedgerFiles(const std::string& directory, const Incarnation& incarnation,
                 std::size_t open_max = kOpenMax)
         : folder_(directory + "/ledgers"), incarnation_(incarnation), open_max_(open_max) {}
 
-    // None: it would have to wait, and must not. A run ends early before a block that is not sound or not in memory; to
-    // begin at such a block is an error that names file and offset.
+    // None: it would have to wait, and must not. A run ends early before a block that is not sound
+    // or not in memory. A run that would start at such a block is an error that names file and
+    // offset.
     std::optional<EntryRun> read(const ReadRequest& request) {
         const std::shared_ptr<OpenFile> file = find(request.name, request.from);
         if (!file) return std::nullopt;
@@ -102,14 +110,14 @@ class LedgerFiles {
             if (run) return run;
             if (fault.starved) return std::nullopt;
         } else {
-            fault.words = offsets->empty() ? "the index has no place for it"
-                                           : "the index has no possible offset of it";
+            fault.words = offsets->empty() ? "the index has no row for it"
+                                           : "the offset in the index is not possible";
         }
         if (request.from != ReadFrom::disk) return std::nullopt;
         return read_by_chain(*file, request, count, fault);
     }
 
-    // Closes the files of a ledger in all its generations; a read that is under way still ends well.
+    // Closes the files of a ledger in all its generations; a read in progress still ends well.
     void forget(u64 ledger) {
         const std::lock_guard lock(mutex_);
         auto at = open_.lower_bound({ledger, 0});
@@ -130,7 +138,7 @@ class LedgerFiles {
         return open_.size();
     }
 
-    // What was wrong and could be helped, once each; the oldest are lost first.
+    // Damage that was found and repaired, each once; the oldest are dropped first.
     std::vector<std::string> take_notes() {
         const std::lock_guard lock(mutex_);
         return std::exchange(notes_, {});
@@ -145,18 +153,18 @@ class LedgerFiles {
         std::shared_ptr<OpenFile> file;
         std::list<LedgerName>::iterator place;
     };
-    // Why no run could begin.
+    // Why no run could start.
     struct Fault {
         std::string words;
-        bool starved = false;  // the bytes are not in memory: nothing is known of them
+        bool starved = false;  // the bytes are not in memory, so nothing is known of them
     };
 
     static bool is_offset(u64 at) {
         return at >= kFileHeaderSize && at % kBlockPadding == 0 && at < u64{1} << 62;
     }
 
-    // How many bytes to ask for: up to the end of the last entry that fits. Where the index does not tell an end, some
-    // more: usually the last entry of the ledger is in them.
+    // The number of bytes to read: up to the end of the last entry that fits. Without an end in the
+    // index it is some more, which usually includes the last entry of the ledger.
     static std::size_t hint(const std::vector<u64>& offsets, std::size_t count,
                             std::size_t size_max) {
         std::size_t size = 0;
@@ -172,7 +180,8 @@ class LedgerFiles {
 
     std::shared_ptr<OpenFile> find(const LedgerName& name, ReadFrom from) {
         if (auto file = find_open(name); file || from != ReadFrom::disk) return file;
-        // Opened without the lock: nobody else shall wait for this disk. If two did it, the first one's stays.
+        // Opened without the lock, so that no other thread waits for this disk. If two threads did
+        // it, the first one's file stays.
         auto file = std::make_shared<OpenFile>(folder_, name, incarnation_);
         const std::lock_guard lock(mutex_);
         if (!file->index_fault().empty()) note(file->index_fault());
@@ -199,14 +208,15 @@ class LedgerFiles {
         notes_.push_back(std::move(words));
     }
 
-    // A run that begins with the block at `at`; none, with the reason, if that is not the right block.
+    // Reads a run that starts with the block at `at`; none, with the reason, if that is not the
+    // right block.
     std::optional<EntryRun> read_at(const LedgerFile& file, const ReadRequest& request, u64 at,
                                     std::size_t size, std::size_t count, Fault& fault) {
         auto store = load(file, request, at, size, fault);
         if (!store) return std::nullopt;
         RunEnd end = fill(*store, request.entry, count);
         const u64 needed = space_of(store->blocks(), request.entry);
-        if (store->slots().empty() && needed > size) {  // a large entry: now its size is known
+        if (store->slots().empty() && needed > size) {  // a large entry, whose size is known now
             store = load(file, request, at, needed, fault);
             if (!store) return std::nullopt;
             end = fill(*store, request.entry, 1);
@@ -223,10 +233,10 @@ class LedgerFiles {
         return "its " + std::string(fault_name(fault)) + " is wrong";
     }
 
-    // What the file holds of these bytes; null if it would have to wait.
+    // Returns these bytes of the file; null if it would have to wait.
     std::shared_ptr<EntryStore> load(const LedgerFile& file, const ReadRequest& request, u64 at,
                                      std::size_t size, Fault& fault) {
-        if (size > kUnasked) {  // no number from a file decides how much memory is taken
+        if (size > kUnasked) {  // no number from a file decides the size of an allocation
             const u64 end = file.data().size();
             size = std::min<u64>(size, end > at ? end - at : 0);
         }
@@ -234,7 +244,7 @@ class LedgerFiles {
         const auto got = file.data().read(blocks.extend(size), size, at, request.from);
         fault.starved = !got || (*got < size && request.from != ReadFrom::disk);
         blocks.cut(got.value_or(0));
-        if (blocks.size() < size / 2) {  // a run does not hold on to much more than it is
+        if (blocks.size() < size / 2) {  // a run keeps little more memory than it needs
             ByteBuffer large = std::exchange(blocks, ByteBuffer());
             blocks.append(large.view());
             pool_->put(std::move(large));
@@ -244,7 +254,7 @@ class LedgerFiles {
         return std::make_shared<EntryStore>(label, std::move(blocks), pool_, request.unread);
     }
 
-    // What the block that begins here takes, if its header can be believed so far; else 0.
+    // Returns the size of the block that starts here, if its header is plausible; else 0.
     static u64 space_of(std::string_view bytes, u64 number) {
         if (bytes.size() < sizeof(BlockHeader)) return 0;
         BlockHeader header;
@@ -274,7 +284,8 @@ class LedgerFiles {
                                         words + "; run holdfast doctor on the directory");
     }
 
-    // Where entry `wanted` begins, by the chain from the nearest block before it that is known, or sound by the index.
+    // Finds entry `wanted` along the chain, from the nearest block before it that is known, or
+    // sound by the index.
     u64 locate(OpenFile& file, u64 wanted, const Fault& fault) {
         auto [entry, at] = file.chain.before(wanted);
         const u64 known = entry;
@@ -295,7 +306,7 @@ class LedgerFiles {
             const u64 space = space_of({bytes, got}, entry);
             if (space == 0)
                 throw damaged(file, entry, at,
-                              "here is no block of that number, so that entry " +
+                              "no block of that number is here, so entry " +
                                   std::to_string(wanted) + " behind it is lost, too");
             file.chain.add({entry, at});
             at += padded(space);
@@ -303,7 +314,7 @@ class LedgerFiles {
         return at;
     }
 
-    // The offset that the index gives for this entry, if the right block stands there; else 0.
+    // Returns the offset that the index has for this entry, if the right block is there; else 0.
     u64 sound_at(const LedgerFile& file, u64 entry) {
         const auto offsets = *file.offsets(entry, 1, ReadFrom::disk);
         if (offsets.empty() || !is_offset(offsets[0])) return 0;
@@ -322,8 +333,9 @@ class LedgerFiles {
     std::vector<std::string> notes_;
 };
 
-// The same from bytes: `data` begins with the block of `entry`, `index` holds the offsets in the file of that entry and
-// those after it, as many as wanted. With an empty index all of `data` is taken. The index must agree with the data.
+// The same from bytes: `data` starts with the block of `entry`. `index` holds the file offsets of
+// that entry and those after it, as many as wanted. With an empty index all of `data` is taken. The
+// index must agree with the data.
 inline EntryRun parse_run(u64 ledger, u64 first_ordinal, u64 entry, std::string_view index,
                           std::string_view data) {
     const auto offset_of = [&](std::size_t i) {

@@ -1,11 +1,12 @@
-// The log: applies frames. It gives every durable event its D and every entry its place, and fills the coming round with
-// the bytes of both, ready to be written.
+// The log: applies frames. It gives every durable event its D and every entry its position. It
+// fills the coming round with the bytes of both, ready to be written.
 //
 //   begin(frame) ; while (event = step()) { … append() … accept() } ; finish()
 //
-// Publishes are applied here. Every other event is answered by step() to whoever knows its kind, who applies it and says
-// accept() if it is durable. What was not accepted leaves no byte: the journal's copy of the frame holds the accepted
-// events alone, with the log time in its header, so that a redo of the journal gives the same Ds, places and bytes.
+// The log applies publishes. step() returns every other event to the caller, which applies it and
+// calls accept() if it is durable. An event that was not accepted leaves no byte. The journal's
+// copy of the frame holds only the accepted events, with the log time in its header. So a redo of
+// the journal gives the same Ds, positions and bytes.
 //
 // Only one thread calls it. Rounds leave through a RoundQueue, which is safe between threads.
 #pragma once
@@ -22,13 +23,13 @@ namespace holdfast {
 
 enum class PublishCode : u8 { ok, no_topic, closed, fenced, full };
 
-// What became of one publish event.
+// The outcome of one publish event.
 struct Published {
-    u32 event;  // its number in the frame
+    u32 event;  // its index in the frame
     PublishCode code;
-    u32 count;       // entries appended
-    u32 duplicates;  // entries that were known already: so many more of Applied::duplicates
-    u64 ledger, entry, ordinal;  // of the first appended
+    u32 count;                   // entries appended
+    u32 duplicates;              // number of duplicates, which are the next in Applied::duplicates
+    u64 ledger, entry, ordinal;  // of the first appended entry
 };
 
 struct Opened {
@@ -57,7 +58,7 @@ struct Applied {
     }
 };
 
-// Where appended entries stand.
+// The position of appended entries.
 struct Place {
     u64 ledger, entry, ordinal;
 };
@@ -88,7 +89,7 @@ class Log {
 
     // -- ledgers ------------------------------------------------------------------------------------
 
-    // An open ledger goes on where it ended.
+    // An open ledger continues at its end.
     void open_ledger(u64 topic_id, u64 ledger, u64 first_ordinal, u64 entries, u64 size) {
         Topic& topic = topics_.get(topic_id);
         if (topic.ledger != 0)
@@ -111,7 +112,7 @@ class Log {
 
     void seal_ledger(u64 topic_id) { seal(topics_.get(topic_id)); }
 
-    // Log time goes back: it was pushed ahead by a clock that was wrong. Belongs to an event that is accepted.
+    // Moves log time back, after a wrong clock had pushed it ahead. Part of an accepted event.
     void set_time(u64 time) {
         require_event("set_time");
         if (time > time_)
@@ -123,7 +124,7 @@ class Log {
         topics_.limit_times(time);
     }
 
-    // The source's only ledger becomes the topic's next; both have no open one after it.
+    // The source's only ledger becomes the topic's next ledger; then neither has an open one.
     Adopted adopt(u64 topic_id, u64 source_id) {
         require_event("adopt");
         Topic& source = topics_.get(source_id);
@@ -168,7 +169,7 @@ class Log {
         if (portion_->begin_d == 0) portion_->begin_d = next_d_;
     }
 
-    // The next event that is not a publish; publishes before it are applied.
+    // Applies publishes up to the next event of another kind, and returns that event.
     std::optional<EventView> step() {
         require_open("step");
         end_event();
@@ -184,7 +185,7 @@ class Log {
         return std::nullopt;
     }
 
-    // The event that step() answered is durable.
+    // The event that step() returned is durable.
     u64 accept() {
         require_event("accept");
         if (!waiting_for_verdict_)
@@ -221,14 +222,12 @@ class Log {
             Topic* topic = topics_.find(id);
             if (topic == nullptr || topic->touched != frame_number_) continue;
             add_tail(*topic);
-            topic->touched =
-                0;  // it may stand in the list twice, where a ledger was sealed between
+            topic->touched = 0;  // it may be in the list twice, if a ledger was sealed between
         }
         if (next_d_ > first_d_)
             applied_.first_d = first_d_;
         else
-            time_ =
-                time_before_;  // the journal does not keep this frame: a restart knows nothing of it
+            time_ = time_before_;  // not in the journal, so a restart does not see it
         applied_.last_d = next_d_ - 1;
         open_ = false;
         if (applied_.first_d != 0 && !redo_) add_frame_block();
@@ -238,7 +237,7 @@ class Log {
         if (portion_->empty() && applied_.first_d == 0)
             portion_->clear();
         else
-            queue_->push(portion_);  // of a redo perhaps nothing but how far it came
+            queue_->push(portion_);  // a redo may know only the last position
         return applied_;
     }
 
@@ -257,17 +256,18 @@ class Log {
         require_open(call);
         if (!in_event_)
             throw Error(Code::misuse,
-                        std::string(call) + "() belongs to an event that step() has answered");
+                        std::string(call) + "() belongs to an event that step() has returned");
     }
 
-    // Not more than a reader of the ledger takes.
+    // At most the size that a reader of the ledger takes.
     static void require_entry_size(std::size_t size) {
         if (size > kEntrySizeMax)
             throw Error(Code::too_large,
                         "an entry of " + std::to_string(size) + " bytes is too large for a block");
     }
 
-    // Before anything of a frame is applied: its events and their ledgers are fewer than 2^32.
+    // Checked before anything of a frame is applied: its events and their ledgers are fewer than
+    // 2^32.
     void require_numbers() const {
         const char* ended = next_d_ > kNumberMax - kNumbersLeft       ? "event numbers"
                             : next_ledger > kNumberMax - kNumbersLeft ? "ledger ids"
@@ -276,7 +276,8 @@ class Log {
             throw Error(Code::exhausted, "this broker has used up its 63 bits of " +
                                              std::string(ended) +
                                              "; nothing of the frame was applied. Its files can "
-                                             "still be read; go on in a new directory");
+                                             "still be read; start a broker in a new data "
+                                             "directory");
     }
 
     void end_event() {
@@ -336,8 +337,8 @@ class Log {
         out.count = view.count();
     }
 
-    // An entry whose first sequence is not above the last one known is a duplicate. A span of 0 is a chunk that is not
-    // its message's last: it raises nothing.
+    // An entry whose first sequence is not above the last known one is a duplicate. A span of 0 is
+    // a chunk that is not its message's last; it raises nothing.
     void publish_new(Topic& topic, const PublishView& view, Published& out) {
         Producer& producer = topic.producer(view.producer());
         const std::byte* entry = view.entries().data();
@@ -367,7 +368,8 @@ class Log {
 
     // -- ledgers ------------------------------------------------------------------------------------
 
-    // Before this frame's first entry for the topic: there is an open ledger, and finish() tells of it.
+    // Before this frame's first entry for the topic: opens a ledger if none is open, and notes it
+    // for finish().
     void touch(Topic& topic) {
         if (topic.ledger == 0) {
             topic.ledger = next_ledger++;
@@ -405,8 +407,9 @@ class Log {
 
     // -- the journal --------------------------------------------------------------------------------
 
-    // The accepted events as one block. The frame has the time that its events were applied at, for the redo; the block
-    // has log time behind them, which a repair may have set back. Its bytes are summed and copied piece by piece, while they are in the cache.
+    // Writes the accepted events as one block. The frame has the time at which its events were
+    // applied, for the redo. The block has the log time behind them, which a repair may have set
+    // back. Its bytes are summed and copied piece by piece, while they are in the cache.
     void add_frame_block() {
         u64 size = sizeof(FramePosition) + sizeof(FrameHeader);
         for (const Bytes& each : accepted_) size += each.size();
@@ -449,7 +452,7 @@ class Log {
     FrameReader reader_;
     FramePosition position_{};
     Applied applied_;
-    std::vector<Bytes> accepted_;  // the events, neighbours as one
+    std::vector<Bytes> accepted_;  // the accepted events, with neighbours joined
     std::vector<u64> touched_;     // topics whose ledgers grew
     Bytes event_;                  // that step() answered last
     u64 frame_number_ = 0;
@@ -459,7 +462,7 @@ class Log {
     bool redo_ = false;
     bool in_event_ = false;
     bool waiting_for_verdict_ = false;
-    bool changed_ = false;  // by the event that step() answered
+    bool changed_ = false;  // by the event that step() returned
 };
 
 }  // namespace holdfast

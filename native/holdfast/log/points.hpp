@@ -1,4 +1,4 @@
-// Named points of the log: of its writer, and of the store in Python, which passes them by name.
+// Named points of the log: of its writer, and of the store in Python, which calls them by name.
 #pragma once
 
 #include "holdfast/base/points.hpp"

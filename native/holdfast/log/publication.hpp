@@ -1,4 +1,4 @@
-// What a broker tells of one topic to processes that read its files: a small file, mapped by both sides.
+// The state of one topic for processes that read its files: a small file, mapped by both sides.
 //
 //   0     file header (base/file_header.hpp), kind topic_view, id = the topic's
 //   128   copy 0
@@ -8,14 +8,15 @@
 //   copy  | u64 begin | u64 u64 incarnation | u64 first | u64 visible | u64 table | u64 state | u64 u64 boot |
 //         | u64 0 × 5 | u64 crc32c of begin to 0 and the topic's id | u64 end |                          128 bytes
 //
-// One process writes, any number read. The writer always fills the older copy: begin = its number, then the rest, then
-// end = the same number. So one copy is whole at any time, also when the writer is killed in the midst of it, and a reader
-// that sees begin = end before and after has read one state and not a mixture (I74). The sum is for what no order can
-// promise: a disk that lost power. The newer of the whole copies counts.
+// One process writes, any number read. The writer always fills the older copy: begin = its number,
+// then the rest, then end = the same number. So one copy is whole at any time, even if the writer
+// is killed meanwhile. A reader that finds begin = end before and after has read one state, not a
+// mixture (I74). The sum is for a disk that lost power, where no order holds. The newer of the
+// whole copies counts.
 //
-// Positions are ordinals; `visible` is exclusive. Nothing at or above it may be read: a crash could take it back. The file
-// is not synced. After the machine failed (another boot, not closed in order) it says nothing until the broker has
-// recovered and written it again.
+// Positions are ordinals; `visible` is exclusive. Nothing at or above it may be read, because a
+// crash could undo it. The file is not synced. After the machine failed (another boot, not closed
+// in order) it is not valid until the broker has recovered and written it again.
 #pragma once
 
 #include <errno.h>
@@ -49,7 +50,7 @@ enum class ViewState : u64 {
 
 // One state of a topic, as its readers see it.
 struct ViewedTopic {
-    Incarnation incarnation;  // of the topic: made at random with it
+    Incarnation incarnation;  // of the topic: a random number created with it
     u64 first = 0;            // the first entry that is kept
     u64 visible = 0;          // the end of what may be read
     u64 table = 0;            // version of the table that says which file holds which ledger
@@ -58,7 +59,7 @@ struct ViewedTopic {
 };
 
 inline constexpr std::size_t kViewSize = 4096;
-inline constexpr std::size_t kViewCopies = 128;  // where the first one stands
+inline constexpr std::size_t kViewCopies = 128;  // offset of the first one
 inline constexpr std::size_t kViewWords = 16;
 
 // The words of a copy.
@@ -97,15 +98,16 @@ inline bool whole(const ViewCopy& copy, u64 topic) {
            copy[kViewState] <= static_cast<u64>(ViewState::gone);
 }
 
-// Is this number the newer one? They wrap.
+// Is this number the newer one? Numbers wrap.
 constexpr bool follows(u64 number, u64 other) {
     return static_cast<std::int64_t>(number - other) > 0;
 }
 
-// The mapping of such a file, and the copies in it.
+// The mapping of such a file, and its copies.
 class ViewMapping final : private ForkAware {
  public:
-    // The descriptor is not kept: a broker has a mapping per topic, and processes have few descriptors.
+    // The descriptor is not kept: a broker has a mapping per topic, and a process has few
+    // descriptors.
     ViewMapping(OwnedFd fd, std::string path, bool writable)
         : path_(std::move(path)), writable_(writable) {
         const int protection = writable ? PROT_READ | PROT_WRITE : PROT_READ;
@@ -131,14 +133,14 @@ class ViewMapping final : private ForkAware {
             throw Error(Code::io, "cannot sync " + path_ + ": " + errno_text(errno), errno);
     }
 
-    // A copy of copy `which`, if nobody wrote to it meanwhile.
+    // Reads copy `which`, if it was not written meanwhile.
     std::optional<ViewCopy> read(unsigned which) const {
         ViewCopy out;
         out[kViewEnd] = word(which, kViewEnd).load(std::memory_order_acquire);  // pairs with: write
         for (std::size_t i = kViewIncarnation; i < kViewEnd; ++i)
             out[i] = word(which, i).load(std::memory_order_relaxed);
         std::atomic_thread_fence(std::memory_order_acquire);  // pairs with: write
-        // Acquire: who sees that a copy has begun then finds the other one whole.
+        // Acquire: a reader that sees that a copy has begun then finds the other one whole.
         out[kViewBegin] =
             word(which, kViewBegin).load(std::memory_order_acquire);  // pairs with: write
         if (out[kViewBegin] != out[kViewEnd]) return std::nullopt;
@@ -154,10 +156,12 @@ class ViewMapping final : private ForkAware {
         word(which, kViewEnd).store(copy[kViewEnd], std::memory_order_release);  // pairs with: read
     }
 
-    // Which copy is whole and the newer one, and what it says. None: both were written meanwhile, or are damaged.
+    // Returns the newer whole copy and its content. None: both were written meanwhile, or are
+    // damaged.
     //
-    // When only one is whole, it is read again after the other was seen not to be: it may have been read a while ago, and
-    // an earlier call may have answered what the other one said before it was begun anew. A reader never goes back.
+    // If only one is whole, it is read again after the other was found incomplete. The first read
+    // may be old: an earlier call may have returned the other copy, before its next write. A reader
+    // never goes back.
     std::optional<std::pair<unsigned, ViewCopy>> newest(u64 topic) const {
         const auto first = read_whole(0, topic);
         const auto second = read_whole(1, topic);
@@ -184,7 +188,7 @@ class ViewMapping final : private ForkAware {
             reinterpret_cast<u64*>(base_ + kViewCopies)[which * kViewWords + i]);
     }
 
-    // What a child writes stays in the child. A reader's child may go on reading.
+    // A child writes only to its own copy of the memory. A reader's child may go on reading.
     void in_child() noexcept override {
         if (!writable_) return;
         u8 content[kViewSize];
@@ -200,10 +204,11 @@ class ViewMapping final : private ForkAware {
     u8* base_ = nullptr;
 };
 
-// The broker's side. One thread calls.
+// The broker's side. One thread calls it.
 class TopicView {
  public:
-    // Goes on with the file that is there, so that its readers see what follows; one that cannot be believed is replaced.
+    // Continues the file that is there, so that its readers see later states; a damaged file is
+    // replaced.
     TopicView(const std::string& path, u64 topic, const Incarnation& directory)
         : topic_(topic), mapping_(reopen(path, topic, directory), path, true) {
         if (const auto newest = mapping_.newest(topic)) {
@@ -215,8 +220,8 @@ class TopicView {
     void publish(const ViewedTopic& state) {
         if (mapping_.forked())
             throw Error(Code::misuse, mapping_.path() +
-                                          " belongs to the process that opened it, not to this "
-                                          "child of it");
+                                          " belongs to the process that opened it; a child of that "
+                                          "process cannot write it");
         if (state.first > state.visible)
             throw Error(Code::misuse,
                         mapping_.path() + ": the first position " + std::to_string(state.first) +
@@ -226,7 +231,7 @@ class TopicView {
         next_ = 1 - next_;
     }
 
-    // To the disk: for a broker that stops in order.
+    // Syncs to the disk, for a broker that stops in order.
     void sync() { mapping_.sync(); }
 
  private:
@@ -248,8 +253,8 @@ class TopicView {
         return create(path, topic, directory);
     }
 
-    // Made beside its name and then given it, so that nobody ever maps half of it. The directory has one broker: what is
-    // left under the other name is nobody's.
+    // Created under another name and then renamed, so that no process ever maps half of it. The
+    // directory has one broker, so a file left under the other name has no user.
     static OwnedFd create(const std::string& path, u64 topic, const Incarnation& directory) {
         const std::string made = path + ".new";
         ::unlink(made.c_str());
@@ -261,7 +266,7 @@ class TopicView {
                          error);
         };
         if (fd.get() < 0) throw fail("create", errno);
-        // Its blocks exist from now on: a mapping that the disk has no room for ends the process.
+        // Allocates its blocks: a mapping that the disk has no room for ends the process.
         if (const int error = ::posix_fallocate(fd.get(), 0, kViewSize))
             throw fail("allocate", error);
         const FileHeader header = make_file_header(FileKind::topic_view, topic, directory);
@@ -277,7 +282,7 @@ class TopicView {
     unsigned next_ = 0;  // the copy to be filled
 };
 
-// A reader's side. Any thread may call.
+// A reader's side. Any thread may call it.
 class TopicViewReader {
  public:
     TopicViewReader(const std::string& path, u64 topic, const Incarnation& directory)
@@ -289,7 +294,7 @@ class TopicViewReader {
     ViewedTopic read() const {
         for (int turn = 0; turn < kTurnsMax; ++turn) {
             if (const auto newest = mapping_.newest(topic_)) return believe(newest->second);
-            // Both copies were written while we looked, which takes a writer that runs where we do not.
+            // Both copies were written during the read, which takes a writer on another core.
             ::sched_yield();
         }
         throw Error(Code::corrupt,
@@ -298,7 +303,7 @@ class TopicViewReader {
                         "is whole; start the broker, which writes it again");
     }
 
-    // The name means another file by now, or none: open it again.
+    // True if the name now means another file, or none: open it again.
     bool moved() const {
         struct stat status{};
         return ::stat(mapping_.path().c_str(), &status) != 0 || status.st_dev != device_ ||
@@ -342,7 +347,7 @@ class TopicViewReader {
         if (status.st_size < static_cast<off_t>(kViewSize))
             throw Error(Code::corrupt,
                         path + " has " + std::to_string(status.st_size) +
-                            " bytes, not 4096; start the broker, which makes it anew");
+                            " bytes, not 4096; start the broker, which creates it again");
         return fd;
     }
 

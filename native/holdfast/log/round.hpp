@@ -1,5 +1,5 @@
-// What waits to be written: portions, which the log fills frame by frame, and rounds, which are all portions that waited
-// when a round began.
+// Bytes that wait to be written: portions, which the log fills frame by frame, and rounds. A round
+// is all portions that waited when it started.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 
 namespace holdfast {
 
-// Bytes of one ledger that stand one after another, in memory as in their file.
+// Neighbouring bytes of one ledger, in memory as in their file.
 struct LedgerRun {
     u64 ledger;
     u64 offset;  // in the data file
@@ -50,7 +50,7 @@ class Portion {
         urgent = false;
     }
 
-    // One block at the end of a ledger, `offset` and `entry` being its place there.
+    // Adds one block at the end of a ledger, at `offset` and `entry`.
     void add_block(u64 ledger, u64 offset, u64 entry, const BlockHeader& header,
                    const std::byte* payload) {
         const u64 space = block_space(header.size);
@@ -67,7 +67,8 @@ class Portion {
         extend({ledger, offset, place, space, entry, row, 1});
     }
 
-    // Takes over what a small, later portion holds, by copying it: small frames share their chunks.
+    // Takes over the content of a small, later portion by copying it: small frames share their
+    // chunks.
     void absorb(const Portion& other) {
         for (const Chunk& chunk : other.journal_.chunks())
             journal_.append(chunk.memory.get(), chunk.used);
@@ -101,8 +102,8 @@ class Portion {
         runs_.push_back(next);
     }
 
-    // A large block is spread over the ends and beginnings of chunks, so that all chunks are of one size. The first run
-    // of it has its row of the index, the others have none.
+    // A large block is spread over the ends and starts of chunks, so that all chunks have one size.
+    // Only the first run of it has a row of the index.
     void add_in_pieces(LedgerRun run, const BlockHeader& header, const std::byte* payload) {
         static constexpr std::byte kZeros[kBlockPadding] = {};
         const auto* head = reinterpret_cast<const std::byte*>(&header);
@@ -131,7 +132,7 @@ class Portion {
     std::vector<LedgerRun> runs_;
 };
 
-// All that one ledger gets from a round: runs [begin, end) of Round::runs, one piece of its file.
+// The part of a round for one ledger: runs [begin, end) of Round::runs, contiguous in its file.
 struct LedgerWrite {
     u64 ledger;
     u64 offset;
@@ -182,7 +183,7 @@ class Round {
                                  time_);
     }
 
-    // The memory goes back to whoever fills portions.
+    // The memory goes back to the log, which fills portions.
     std::vector<std::unique_ptr<Portion>> release() {
         runs_.clear();
         writes_.clear();
@@ -190,7 +191,8 @@ class Round {
     }
 
  private:
-    // Ledgers one after another, each in its own order, so that each is written with one call.
+    // Orders ledgers one after another, each in its own order, so that each is written with one
+    // call.
     void arrange() {
         for (const auto& each : portions_)
             runs_.insert(runs_.end(), each->runs().begin(), each->runs().end());

@@ -1,4 +1,4 @@
-// Memory that rounds are written from: chunks that go round between the loop, which fills them, and the writer, which
+// Memory of rounds: chunks that circulate between the loop, which fills them, and the writer, which
 // empties them. No entry costs an allocation.
 #pragma once
 
@@ -26,7 +26,7 @@ struct Chunk {
     std::size_t used = 0;
 };
 
-// Keeps chunks for their next use, so that their pages stay mapped and warm. For any thread.
+// Keeps chunks for their next use, so that their pages stay mapped and warm. Any thread may call.
 class ChunkPool {
  public:
     Chunk get() {
@@ -76,10 +76,11 @@ class Arena {
     u64 size() const { return size_; }
     const std::vector<Chunk>& chunks() const { return chunks_; }
 
-    // What is left of the current chunk.
+    // The rest of the current chunk.
     std::size_t room() const { return chunks_.empty() ? 0 : kChunkSize - chunks_.back().used; }
 
-    // `size` bytes in one piece, at most a chunk. They follow what was reserved before, unless the chunk had no room for them.
+    // Returns `size` contiguous bytes, at most a chunk. They follow the last reserved ones, unless
+    // the chunk had no room for them.
     std::byte* reserve(std::size_t size) {
         if (room() < size) [[unlikely]]
             chunks_.push_back(pool_.get());
@@ -90,7 +91,7 @@ class Arena {
         return place;
     }
 
-    // A copy, in as many pieces as chunks need: no byte of a chunk stays unused.
+    // Copies bytes, in as many pieces as chunks need: no byte of a chunk stays unused.
     void append(const std::byte* bytes, std::size_t size) {
         while (size > 0) {
             if (room() == 0) chunks_.push_back(pool_.get());

@@ -1,10 +1,12 @@
-// The order in which a round is written: the one place that says it. The core's writer and the simulated one
-// (tests/kit/ledger/sim_store.py) both execute this list, so the storms of the simulation explore what production runs.
+// The order in which a round is written, defined only here. The core's writer and the simulated one
+// (tests/kit/ledger/sim_store.py) both execute this list. So the storms of the simulation explore
+// the order of production.
 //
 //   journal written ──► ledgers written ──► journal synced ──► reported durable
 //
-// The ledgers are copied while the disk works on the journal. Whatever of them a crash leaves beyond what the journal
-// has is cut by the recovery. A ledger that cannot be written does not hold up the journal: it is reported behind the plan.
+// The ledgers are copied while the disk works on the journal. After a crash, recovery cuts the
+// bytes of ledgers that the journal does not have. A ledger that cannot be written does not hold up
+// the journal: it is reported behind the plan.
 #pragma once
 
 #include <array>

@@ -1,4 +1,5 @@
-// Between the loop and the writer: portions go one way, their memory comes back the other.
+// The queue between the loop and the writer: portions go one way, their memory comes back the
+// other.
 #pragma once
 
 #include <atomic>
@@ -17,7 +18,7 @@ class RoundQueue {
  public:
     using Clock = std::chrono::steady_clock;
 
-    // What is not urgent waits this long at most for company.
+    // Portions that are not urgent wait at most this long for others.
     static constexpr std::chrono::milliseconds kPatience{10};
 
     std::unique_ptr<Portion> spare() {
@@ -32,7 +33,7 @@ class RoundQueue {
         return std::make_unique<Portion>(pool_);
     }
 
-    // `portion` is empty again after it.
+    // `portion` is empty afterwards.
     void push(std::unique_ptr<Portion>& portion) {
         bool wake;
         const u64 bytes = portion->bytes();
@@ -56,7 +57,7 @@ class RoundQueue {
             portion->clear();
     }
 
-    // All that waits.
+    // Takes all portions that wait.
     Round take() {
         std::vector<std::unique_ptr<Portion>> taken;
         {
@@ -67,12 +68,13 @@ class RoundQueue {
         return Round(std::move(taken));
     }
 
-    // A round does not count as pending any more. Before it is reported: who waits for room looks when it is told.
+    // A round does not count as pending any more. Called before the report: a producer that waits
+    // for room checks when it is notified.
     void discount(const Round& round) {
         bytes_.fetch_sub(round.bytes(), std::memory_order_relaxed);
     }
 
-    // Its memory, after that.
+    // Takes its memory back, after that.
     void give_back(Round& round) {
         auto portions = round.release();
         for (auto& each : portions) each->clear();
@@ -83,18 +85,18 @@ class RoundQueue {
         round = Round();
     }
 
-    // In a child of fork(): the writer's thread is not there, and it may have held the lock.
+    // In a child of fork() the writer's thread is absent, and it may have held the lock.
     void leave_to_parent() { left_.store(true, std::memory_order_relaxed); }
     void require_here() const {
         if (left_.load(std::memory_order_relaxed))
             throw Error(Code::misuse,
-                        "this log was given a writer before fork(); a child has no such thread: "
-                        "open the broker in it");
+                        "this log got its writer before fork(), and the child does not have its "
+                        "thread; open the broker in the child");
     }
 
     u64 bytes() const { return bytes_.load(std::memory_order_relaxed); }
 
-    // For the writer, which waits under this lock for what it wants.
+    // For the writer, which waits under this lock.
     std::mutex& mutex() { return mutex_; }
     std::condition_variable& changed() { return changed_; }
     bool waits() const { return !waiting_.empty(); }  // under the lock
@@ -109,7 +111,7 @@ class RoundQueue {
     static constexpr u64 kShared = 192 << 10;
     static constexpr std::size_t kSparesMax = 8;
 
-    ChunkPool pool_;  // before the portions, which give their chunks back to it
+    ChunkPool pool_;  // declared before the portions, which return their chunks to it
     std::mutex mutex_;
     std::condition_variable changed_;
     std::vector<std::unique_ptr<Portion>> waiting_, spares_;

@@ -1,7 +1,7 @@
-// What the log knows of each topic: where its tail is, who may publish, and what was published already.
+// The log's state of each topic: its tail, the sessions that may publish, and the last sequences.
 //
-// Sessions are ordered but not journaled: after a restart there are none. The last sequence of each producer follows
-// from the publishes themselves, so it is the same after every redo.
+// Sessions are ordered but not journaled: after a restart there are none. The last sequence of each
+// producer follows from the publishes themselves, so it is the same after every redo.
 #pragma once
 
 #include <algorithm>
@@ -19,11 +19,11 @@
 
 namespace holdfast {
 
-// Ids and positions have 63 bits: programs that read them have 64 with a sign, and -1 is none.
+// Ids and positions have 63 bits: programs that read them have 64 with a sign, and use -1 for none.
 inline constexpr u64 kNumberMax = ~u64{0} >> 1;
 
 struct Producer {
-    std::int64_t last = -1;  // the highest sequence that was published; -1: none is known
+    std::int64_t last = -1;  // the highest published sequence; -1: not known
     u64 time = 0;            // log time of its last publish, or of the end of its last session
     u64 epoch = 0;           // the highest of its open sessions
     u32 sessions = 0;
@@ -36,7 +36,7 @@ struct StringHash {
     }
 };
 
-// What was published to a topic since the log was made, for metrics. A redo publishes nothing.
+// Counts of publishes to a topic since the log was created, for metrics. A redo does not count.
 struct Traffic {
     // The upper ends, in bytes, of the classes of entry sizes: those of the metrics' names.
     static constexpr std::array<u32, 8> kSizes{128,     512,      1 << 10,   2 << 10,
@@ -58,8 +58,8 @@ struct Traffic {
     }
 };
 
-// Segments of local ingest publish under this name and their own identity; the sequence is a position in the segment.
-// Whatever the topic's policy, a message of theirs is stored once.
+// Segments of local ingest publish under this name and their own identity; the sequence is a
+// position in the segment. Under every policy of the topic, each of their messages is stored once.
 inline bool always_deduplicated(std::string_view producer) {
     return producer.starts_with("holdfast.ingest.");
 }
@@ -67,7 +67,7 @@ inline bool always_deduplicated(std::string_view producer) {
 struct Topic {
     u64 id = 0;
     u64 next_ordinal = 0;
-    u64 ledger = 0;  // the open one; 0: the next entry opens one
+    u64 ledger = 0;  // the open ledger; 0: the next entry opens one
     u64 first_ordinal = 0;
     u64 entries = 0;
     u64 size = 0;     // of its data file
@@ -98,7 +98,8 @@ struct Session {
 class TopicTable {
  public:
     Topic* find(u64 id) {
-        if (last_ != nullptr && last_->id == id) return last_;  // runs of one topic are common
+        // neighbouring events often have the same topic
+        if (last_ != nullptr && last_->id == id) return last_;
         const auto found = topics_.find(id);
         if (found == topics_.end()) return nullptr;
         return last_ = &found->second;
@@ -127,7 +128,7 @@ class TopicTable {
         std::erase_if(sessions_, [id](const auto& each) { return each.second.topic == id; });
     }
 
-    // Without deduplication nothing is remembered of a producer but its open sessions. Local ingest is always
+    // Without deduplication only the open sessions of a producer are kept. Local ingest is always
     // deduplicated: its positions stay.
     void set_deduplicate(Topic& topic, bool on) {
         topic.deduplicate = on;
@@ -163,7 +164,8 @@ class TopicTable {
         if (producer->second.last < 0) topic.producers.erase(producer);
     }
 
-    // May this publish be applied? A session of an older epoch is fenced by a newer one of the same name.
+    // Decides whether this publish may be applied. A newer session of the same name fences those of
+    // older epochs.
     bool accepts(const Topic& topic, u64 session, u64 epoch, std::string_view name) const {
         const auto found = sessions_.find(session);
         if (found == sessions_.end()) return false;
@@ -192,7 +194,8 @@ class TopicTable {
         return out;
     }
 
-    // Forget producers without a session that were last used before a time. Local ingest forgets its own.
+    // Removes producers without a session that were last used before a time. Local ingest removes
+    // its own.
     static u64 forget_older(Topic& topic, u64 time) {
         return std::erase_if(topic.producers, [time](const auto& each) {
             return each.second.sessions == 0 && each.second.time < time &&

@@ -2,13 +2,14 @@
 //
 //   a round:  the steps of log/round_plan.hpp, then it is reported; the journal's sync is begun when it is written
 //
-// It takes all that waits as soon as something urgent does; what is not urgent waits 10 ms at most. What fails stays in
-// memory: the writer reports it and stands still until resume(). A failed sync is never tried again on the same file, so
-// the round is written again into another journal, which use_journal() must have named. Ledgers may be ahead of the
-// journal after a crash: recovery cuts them. Nothing is reported durable before its journal was synced and its ledgers
-// were written.
+// It takes all portions as soon as one of them is urgent; others wait at most 10 ms. Bytes that
+// fail stay in memory: the writer reports the error and stands still until resume(). It never
+// repeats a failed sync on the same file. It writes the round again into another journal, which
+// use_journal() must have named. After a crash ledgers may be ahead of the journal: recovery cuts
+// them. Nothing is reported durable before its journal was synced and its ledgers were written.
 //
-// The thread knows nothing of Python. After fork() the child has no thread, and every call there is refused.
+// The thread knows nothing of Python. After fork() the child has no thread, and every call there is
+// refused.
 #pragma once
 
 #include <pthread.h>
@@ -32,7 +33,7 @@ namespace holdfast {
 
 enum class SyncMode {
     group,   // durable after the round's sync
-    always,  // the same, and everything is urgent
+    always,  // the same, and every portion is urgent
     os,      // durable after the write; synced once a second
 };
 
@@ -49,7 +50,7 @@ struct WriterReport {
 
 class Writer : private ForkAware {
  public:
-    // `last_d`: the last D that was given before; what waits in the queue comes after it.
+    // `last_d`: the last D that was given before; portions in the queue come after it.
     Writer(std::shared_ptr<RoundQueue> queue, u64 last_d, std::string directory, SyncMode mode,
            const Incarnation& incarnation)
         : queue_(std::move(queue)),
@@ -58,7 +59,7 @@ class Writer : private ForkAware {
           salt_(incarnation.low),
           event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
         if (event_.get() < 0)
-            throw Error(Code::io, "cannot make an eventfd: " + errno_text(errno), errno);
+            throw Error(Code::io, "cannot create an eventfd: " + errno_text(errno), errno);
         {
             const std::lock_guard lock(queue_->mutex());
             report_.durable_d = queue_->waits() ? queue_->begin_d() - 1 : last_d;
@@ -67,7 +68,7 @@ class Writer : private ForkAware {
         remember();
     }
 
-    // Never in a child of fork(), which has no such thread: see WriterPointer.
+    // Never runs in a child of fork(), which has no such thread: see WriterPointer.
     ~Writer() override {
         stop(false);
         const ForkPause pause;
@@ -81,8 +82,8 @@ class Writer : private ForkAware {
     void require_here() const {
         if (forked())
             throw Error(Code::misuse,
-                        "this writer was made before fork(); a child has no thread of its own: "
-                        "open the broker in it");
+                        "this writer was created before fork(), and the child does not have its "
+                        "thread; open the broker in the child");
     }
 
     void start() {
@@ -93,7 +94,7 @@ class Writer : private ForkAware {
         sigset_t all, before;
         sigfillset(&all);
         pthread_sigmask(SIG_SETMASK, &all,
-                        &before);  // signals are for the threads that handle them
+                        &before);  // other threads handle signals
         try {
             thread_ = std::make_unique<std::thread>([this] { run(); });
         } catch (...) {
@@ -103,7 +104,7 @@ class Writer : private ForkAware {
         pthread_sigmask(SIG_SETMASK, &before, nullptr);
     }
 
-    // With `flush` all that waits is written first, unless the writer stands still after an error.
+    // With `flush` all portions are written first, unless the writer stands still after an error.
     void stop(bool flush) {
         require_here();
         {
@@ -116,7 +117,7 @@ class Writer : private ForkAware {
         thread_.reset();
     }
 
-    // From the next round on. The descriptor is duplicated.
+    // Takes effect from the next round on. The descriptor is duplicated.
     void use_journal(int fd, u64 offset) {
         require_here();
         if (offset < kRoundAlign || offset % kRoundAlign != 0)
@@ -139,7 +140,7 @@ class Writer : private ForkAware {
         stable_ = {view, index};
     }
 
-    // What has happened so far; the eventfd is silent until something else does.
+    // Returns the state so far; the eventfd is silent until the next change.
     WriterReport poll() {
         require_here();
         u64 count;
@@ -148,7 +149,7 @@ class Writer : private ForkAware {
         return report_;
     }
 
-    // After an error: what failed is done again.
+    // After an error: repeats the step that failed.
     void resume() {
         require_here();
         {
@@ -156,7 +157,7 @@ class Writer : private ForkAware {
             if (!report_.failure) throw Error(Code::misuse, "the writer has not failed");
             if (report_.failure.op == IoOp::journal_sync && next_journal_.get() < 0)
                 throw Error(Code::misuse,
-                            "a failed sync is never tried again on the same file; call "
+                            "a failed sync is never repeated on the same file; call "
                             "use_journal() with a new one first");
             report_.failure = {};
         }
@@ -201,7 +202,7 @@ class Writer : private ForkAware {
         fail(std::move(failure));
     }
 
-    // False: the thread shall end.
+    // Returns false if the thread must end.
     bool wait_for_work(Lock& lock) {
         for (;;) {
             const bool stands = static_cast<bool>(report_.failure);
@@ -226,11 +227,10 @@ class Writer : private ForkAware {
         }
     }
 
-    // Under the lock. Of the old file nothing is needed any more but, in the mode `os`, its last sync.
+    // Under the lock. The old file is not needed any more, but for its last sync in the mode `os`.
     void switch_journal() {
         if (next_journal_.get() < 0) return;
-        if (journal_file_.lost(journal_.get()) == EBADF)
-            journal_.release();  // another file's by now
+        if (journal_file_.lost(journal_.get()) == EBADF) journal_.release();  // now of another file
         if (dirty_) left_journals_.push_back(std::move(journal_));
         journal_ = OwnedFd(next_journal_.release());
         journal_file_ = FileIdentity(journal_.get());
@@ -245,7 +245,7 @@ class Writer : private ForkAware {
         next_write_ = 0;
     }
 
-    // Under the lock: what the round has reached so far.
+    // Under the lock: reports the progress of the round.
     void settle(const IoFailure& failure) {
         report_.journal_offset = offset_;
         report_.journal_bytes = journal_bytes_;
@@ -281,7 +281,8 @@ class Writer : private ForkAware {
                 case RoundStep::journal_write:
                     if (!journal_written_) failure = write_journal(stable);
                     break;
-                case RoundStep::ledger_write:  // the journal does not wait for one that has no room
+                // the journal does not wait for a ledger without room
+                case RoundStep::ledger_write:
                     ledger_failure = write_ledgers();
                     break;
                 case RoundStep::journal_sync:
@@ -358,7 +359,8 @@ class Writer : private ForkAware {
         return failure;
     }
 
-    // The mode `os`: what was written in the last second, also to a journal that was left since.
+    // The mode `os`: syncs the bytes of the last second, also those in a journal that was left
+    // since.
     IoFailure sync_dirty() {
         if (!std::exchange(dirty_, false)) return {};
         int error = 0;
@@ -391,7 +393,7 @@ class Writer : private ForkAware {
     bool stop_ = false, flush_ = false;
 
     // The thread's own.
-    Round round_;  // that is being written, or waits for resume()
+    Round round_;  // being written, or waiting for resume()
     OwnedFd journal_;
     FileIdentity journal_file_;
     std::vector<OwnedFd> left_journals_;
@@ -399,12 +401,13 @@ class Writer : private ForkAware {
     std::vector<iovec> pieces_;
     std::size_t next_write_ = 0;
     bool journal_written_ = false, journal_synced_ = false;
-    u64 written_d_ = 0, synced_d_ = 0;  // of the journal; they differ in the mode `os` alone
+    u64 written_d_ = 0, synced_d_ = 0;  // of the journal; they differ only in the mode `os`
     bool dirty_ = false;
     RoundQueue::Clock::time_point next_sync_;
 };
 
-// In a child of fork() a writer is left as it is: its lock may be held, and whoever waits under it is not there.
+// In a child of fork() a writer is left as it is: a thread that the child does not have may hold
+// its lock.
 struct DisposeWriter {
     void operator()(Writer* writer) const {
         if (!writer->forked()) delete writer;

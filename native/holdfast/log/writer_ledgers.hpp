@@ -1,8 +1,8 @@
-// The files of the ledgers that a writer writes to: opened when needed, kept open, closed when there are too many.
+// The ledger files of a writer: opened when needed, kept open, closed when there are too many.
 //
-// The writer's thread opens and writes; other threads ask which ledgers have to be synced, and say when they were. The
-// lock covers the table, never a system call that may wait for the disk: while the writer is writing ledgers, nobody else
-// takes a file out of the table.
+// The writer's thread opens and writes. Other threads ask which ledgers have to be synced, and
+// report when they were. The lock covers the table, never a system call that may wait for the disk.
+// While the writer is writing ledgers, other threads take no file out of the table.
 #pragma once
 
 #include <fcntl.h>
@@ -27,7 +27,7 @@
 
 namespace holdfast {
 
-// What failed, with which errno, on what. `error` 0: nothing.
+// The failed step, its errno and its file. `error` 0: no failure.
 struct IoFailure {
     IoOp op = IoOp::count_;
     int error = 0;
@@ -51,7 +51,7 @@ class LedgerFileTable {
             open_max_ = std::clamp<u64>(limit.rlim_cur / 4, 8, kOpenMax);  // two each
     }
 
-    // The writer is between begin_writes() and end_writes() while it writes ledgers.
+    // While it writes ledgers, the writer is between begin_writes() and end_writes().
     void begin_writes() {
         const std::lock_guard lock(mutex_);
         writing_ = true;
@@ -92,7 +92,7 @@ class LedgerFileTable {
         return {};
     }
 
-    // Ledgers written since they were last told to be synced, those that wait longest first.
+    // Returns ledgers written since they were last returned here, those that wait longest first.
     std::vector<UnsyncedLedger> unsynced(std::size_t limit) {
         std::vector<UnsyncedLedger> out;
         const std::lock_guard lock(mutex_);
@@ -107,7 +107,7 @@ class LedgerFileTable {
             if (out.size() == limit) break;
             const int data = ::fcntl(file->data.get(), F_DUPFD_CLOEXEC, 3);
             const int index = data < 0 ? -1 : ::fcntl(file->index.get(), F_DUPFD_CLOEXEC, 3);
-            if (index < 0) {  // no descriptors left; what was found can be synced meanwhile
+            if (index < 0) {  // no descriptors left; those found can be synced meanwhile
                 if (data >= 0) ::close(data);
                 break;
             }
@@ -125,7 +125,7 @@ class LedgerFileTable {
         if (file.synced != file.written) file.dirty_since = ++moment_;
     }
 
-    // The ledger is gone: its files are closed, at the latest when the round that is being written has ended.
+    // The ledger is deleted: its files are closed, at the latest when the current round has ended.
     void forget(u64 ledger) {
         const std::lock_guard lock(mutex_);
         if (writing_)
@@ -134,8 +134,8 @@ class LedgerFileTable {
             drop(ledger);
     }
 
-    // From here on the ledger is written to its files of this generation, which must exist. Answers how far the files of
-    // the generation before were written by this writer; 0: not at all.
+    // From here on the ledger is written to its files of this generation, which must exist. Returns
+    // how far this writer wrote the files of the generation before; 0: not at all.
     u64 use_generation(u64 ledger, u32 generation) {
         std::unique_lock lock(mutex_);
         idle_.wait(lock, [this] { return !writing_; });
@@ -148,8 +148,8 @@ class LedgerFileTable {
         return written;
     }
 
-    // A duplicate of the descriptor of a ledger's data, which the receiver closes; -1: it is not open. For a ledger whose
-    // file was removed: it is there for as long as it is open.
+    // Returns a duplicate of the descriptor of a ledger's data, which the receiver closes; -1: it
+    // is not open. A removed file can be read while it is open.
     int open_data(u64 ledger) {
         const std::lock_guard lock(mutex_);
         const auto found = files_.find(ledger);
@@ -171,11 +171,11 @@ class LedgerFileTable {
         u64 written = 0, synced = 0;  // sizes of the data file
         u64 dirty_since = 0;
         u64 used = 0;
-        int sync_error = 0;  // once failed, a later success would mean nothing
+        int sync_error = 0;  // after a failure, a later success would mean nothing
     };
 
-    // Other code has closed a descriptor: the next attempt opens the files anew. Or it has removed a file, which this one
-    // keeps open: its bytes can still be read.
+    // Other code has closed a descriptor: the next attempt opens the files again. Or it has removed
+    // a file, which stays open here, so that its bytes can still be read.
     IoFailure lose(LedgerFile& file, IoOp op, int error, const char* ending) {
         IoFailure failure{op, error, path(file, ending)};
         if (error != EBADF) return failure;
@@ -207,7 +207,7 @@ class LedgerFileTable {
         return directory_ + name;
     }
 
-    // The open files of this ledger; they are opened if they are not.
+    // Returns the open files of this ledger, and opens them if needed.
     IoFailure find(const LedgerWrite& write, LedgerFile*& out) {
         {
             const std::lock_guard lock(mutex_);
@@ -240,7 +240,8 @@ class LedgerFileTable {
         return {};
     }
 
-    // A ledger that begins here has no bytes yet: whatever a crash left under its name is emptied.
+    // A ledger that starts here has no bytes yet: a file that a crash left under its name is
+    // emptied.
     IoFailure open(const LedgerFile& file, const char* ending, FileKind kind, bool fresh,
                    OwnedFd& out) {
         const std::string name = path(file, ending);
@@ -262,9 +263,9 @@ class LedgerFileTable {
         return {};
     }
 
-    // Closes a quarter of the files, those that were not used for longest. What is not synced is synced first, since a
-    // failure that nobody has an open file for is never told; many at once, so that one commit of the file system serves
-    // them all.
+    // Closes a quarter of the files, the least recently used. Unsynced files are synced first,
+    // because without an open file a failure is never reported. Many are synced at once, so that
+    // one commit of the file system serves them all.
     IoFailure make_room() {
         std::vector<LedgerFile*> leaving, dirty;
         {
@@ -280,7 +281,7 @@ class LedgerFileTable {
                 if (file->written != file->synced) dirty.push_back(file);
             }
         }
-        if (dirty.size() < leaving.size()) {  // closing those that are synced is enough
+        if (dirty.size() < leaving.size()) {  // closing the synced ones is enough
             std::erase_if(leaving, [&](LedgerFile* file) {
                 return std::find(dirty.begin(), dirty.end(), file) != dirty.end();
             });

@@ -1,7 +1,9 @@
-// What a consumer acknowledges: the ids of ACK commands, joined into runs of entries as they arrive.
+// Acknowledgements of a consumer: the ids of ACK commands, joined into runs of entries as they
+// arrive.
 //
-// An id names an entry of a ledger. With an ack set it names some messages of a batch: a bit is 1 where a message is NOT
-// acknowledged, the first message in the lowest bit of the first word; words that would be 0 at the end may be left out.
+// An id names an entry of a ledger. With an ack set it names some messages of a batch: a bit is 1
+// where a message is NOT acknowledged. The first message has the lowest bit of the first word;
+// trailing words of 0 may be left out.
 #pragma once
 
 #include <algorithm>
@@ -23,11 +25,11 @@ struct IdRun {
 // A batch of which some messages are acknowledged.
 struct IdPart {
     u64 ledger, entry;
-    u32 batch_size;  // 0: not told
+    u32 batch_size;  // 0: not given
     std::vector<u64> open;
 };
 
-// Where the entries of a ledger stand in their topic.
+// The positions of a ledger's entries in their topic.
 struct LedgerPlace {
     u64 ledger;
     u64 first_ordinal;
@@ -38,7 +40,7 @@ class AckIds {
  public:
     const std::vector<IdRun>& runs() const { return runs_; }
     const std::vector<IdPart>& parts() const { return parts_; }
-    u64 count() const { return count_; }  // ids, as they came
+    u64 count() const { return count_; }  // ids, in the order of arrival
 
     void add(u64 ledger, u64 entry) {
         ++count_;
@@ -77,8 +79,8 @@ class AckIds {
         return out;
     }
 
-    // The whole entries among the ids as ranges of ordinals, in order and apart. `places` is sorted by ledger; an id that
-    // is in none of them is left out.
+    // Returns the whole entries among the ids as ranges of ordinals, in order and apart. `places`
+    // is sorted by ledger; an id of another ledger is left out.
     std::vector<std::pair<u64, u64>> ordinals(const std::vector<LedgerPlace>& places) const {
         std::vector<std::pair<u64, u64>> out;
         out.reserve(runs_.size());
@@ -128,7 +130,7 @@ struct AckCommand {
     AckIds ids;
 };
 
-inline constexpr u64 kEntryIdMax = ~u64{0} >> 1;  // ids are signed where they come from: -1 is none
+inline constexpr u64 kEntryIdMax = ~u64{0} >> 1;  // ids are signed in the protocol: -1 is none
 
 inline bool read_id(std::string_view bytes, AckIds& out) {
     namespace f = id_field;

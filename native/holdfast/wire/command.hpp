@@ -1,9 +1,10 @@
-// The frames of the wire protocol, and those of its commands that come with every message: SEND, ACK, FLOW.
+// The frames of the wire protocol, and the commands that come with every message: SEND, ACK, FLOW.
 //
 //   | total size u32 | command size u32 | BaseCommand | entry |       numbers big-endian; only SEND and MESSAGE have an entry
 //
-// `total size` counts everything behind itself. A BaseCommand is `type` and the field whose number is that type. All other
-// commands are handed on unread. Nothing here is believed: every size is checked against what is there.
+// `total size` counts everything behind itself. A BaseCommand is `type` and the field whose number
+// is that type. All other commands are passed on unread. Every size is checked against the bytes
+// that are there.
 #pragma once
 
 #include <string_view>
@@ -51,7 +52,7 @@ struct WireCommand {
 };
 
 inline bool read_command(std::string_view bytes, WireCommand& out) {
-    // Clients write the type first and nothing but its field after it.
+    // Clients write the type first, and after it only its field.
     std::string_view bodies[3];
     constexpr u32 types[3] = {wire_type::send, wire_type::ack, wire_type::flow};
     ProtoReader in(bytes);
@@ -78,7 +79,7 @@ inline bool read_command(std::string_view bytes, WireCommand& out) {
 struct SendCommand {
     u64 producer = 0;
     u64 sequence = 0;
-    u64 highest = 0;  // 0: not told
+    u64 highest = 0;  // 0: not given
     bool transaction = false;
 };
 

@@ -1,12 +1,13 @@
-// The input of one connection: takes frames apart as they arrive, and puts what producers send straight into the frame of
-// the loop's turn.
+// The input of one connection: splits frames as they arrive, and writes what producers send
+// straight into the frame of the loop's turn.
 //
-// Of one feed() all SENDs of a producer become one publish event, all plain ACKs of a consumer one list of ids, all FLOWs
-// of a consumer one sum. What belongs to different producers or consumers may thereby change places; any other command is
-// a fence that nothing passes. A SEND that is refused ends all runs, so that answers keep their order; unless only its
-// checksum was wrong, nothing more of its producer is taken until set_producer(): the order of what it sends would be lost.
+// Of one feed(), all SENDs of a producer become one publish event. All plain ACKs of a consumer
+// become one list of ids, all FLOWs of a consumer one sum. So commands of different producers or
+// consumers may change order; any other command is a fence that nothing passes. A refused SEND ends
+// all runs, so that answers keep their order. Unless only its checksum was wrong, later SENDs of
+// its producer are refused until set_producer(), because their order would be lost.
 //
-// Memory: at most one incomplete frame is kept, or what one feed() could not place.
+// Memory: at most one incomplete frame is kept, or the bytes that one feed() had no room for.
 #pragma once
 
 #include <algorithm>
@@ -28,11 +29,11 @@
 namespace holdfast {
 
 inline constexpr u64 kWireFrameMax = (u64{5} << 20) + (u64{64} << 10);
-inline constexpr u64 kWireCommandMax = u64{1} << 20;  // of a command that is none of our own
+inline constexpr u64 kWireCommandMax = u64{1} << 20;  // of a command that is not one of our own
 
 enum class WireKind : u8 { command = 0, sends = 1, refused = 2, acks = 3, flow = 4, broken = 5 };
 
-// Why a SEND was not taken.
+// Why a SEND was refused.
 enum class SendFault : u8 {
     none = 0,
     checksum = 1,
@@ -41,10 +42,10 @@ enum class SendFault : u8 {
     transaction = 4,
 };
 
-// A SEND that was taken, as its receipt must name it.
+// An accepted SEND, as its receipt must name it.
 struct SentEntry {
     u64 sequence;
-    u64 highest;  // 0: not told
+    u64 highest;  // 0: not given
 };
 static_assert(sizeof(SentEntry) == 16);
 
@@ -77,11 +78,12 @@ class WireReader {
         frame_max_ = size;
     }
     std::size_t pending() const { return held_.size(); }  // bytes that wait for the rest of a frame
-    // There was no room in the frame, or for another command or item: feed() again when there is.
+    // There was no room in the frame, or for another command or item: call feed() again when there
+    // is.
     bool stalled() const { return stalled_; }
     bool broken() const { return broken_; }
 
-    // From now on its SENDs are taken.
+    // From now on its SENDs are accepted.
     void set_producer(u64 id, u64 topic, u64 session, u64 epoch, std::string_view name) {
         if (name.size() > std::numeric_limits<u16>::max())
             throw Error(Code::too_large, "a producer's name has at most 65535 bytes, not " +
@@ -95,10 +97,11 @@ class WireReader {
         last_ = nullptr;
     }
 
-    // Everything that is complete, and of commands that are neither SEND, ACK nor FLOW no more than `commands_max`,
-    // of items no more than `items_max`. At least one of each is possible, or nothing would ever be read.
-    // After `broken`, which is always the last item, nothing is read any more.
-    // If it throws there was no memory: events may have been added all the same, and the connection is broken.
+    // Reads everything that is complete, with two limits: at most `commands_max` commands that are
+    // neither SEND, ACK nor FLOW, and at most `items_max` items. At least one of each is possible,
+    // so that reading makes progress. `broken` is always the last item; after it nothing is read.
+    // If it throws, there was no memory: events may have been added all the same, and the
+    // connection is broken.
     std::vector<WireItem> feed(std::string_view data, FrameWriter& frame, u64 commands_max = kAll,
                                u64 items_max = kAll) {
         if (broken_) return {};
@@ -131,7 +134,7 @@ class WireReader {
         std::size_t item;       // its place among the items; kNone: no run is open
         u64 messages, size;
     };
-    // An item that more may be added to.
+    // An item that can still grow.
     struct Open {
         u64 consumer;
         std::size_t item;
@@ -154,7 +157,7 @@ class WireReader {
         if (broken_) held_.clear(0);
     }
 
-    // Moves to what is held as much as its frame needs; answers how much that was.
+    // Moves the bytes that the held frame still needs; returns how many.
     std::size_t top_up(std::string_view data) {
         std::size_t used = 0;
         while (used < data.size()) {
@@ -186,7 +189,7 @@ class WireReader {
         if (left == 0) held_.clear(kKeep);
     }
 
-    // Takes whole frames from the front; answers how many bytes they were.
+    // Takes whole frames from the front; returns their bytes.
     std::size_t take(std::string_view bytes) {
         std::size_t at = 0;
         while (bytes.size() - at >= 4) {
@@ -203,7 +206,7 @@ class WireReader {
         return at;
     }
 
-    // False: nothing more now, because the frame is full or the connection broken.
+    // Returns false if the frame is full or the connection broken.
     bool take_frame(std::string_view frame) {
         const u64 size = load_big32(frame.data());
         if (size > frame.size() - 4)
@@ -214,7 +217,7 @@ class WireReader {
         WireCommand command;
         if (!read_command(bytes, command))
             return break_off("a command of " + std::to_string(size) +
-                             " bytes that is no protocol buffer, or has no type");
+                             " bytes that is not a protocol buffer, or has no type");
         if (size > kWireCommandMax && command.type < wire_type::first_own)
             return break_off("a command of type " + std::to_string(command.type) + " of " +
                              std::to_string(size) + " bytes; it can have " +
@@ -270,7 +273,7 @@ class WireReader {
         return true;
     }
 
-    // From clients of old: metadata and payload without magic number and sum, which are added.
+    // Old clients send metadata and payload without magic number and sum, which are added here.
     std::string_view summed(std::string_view bytes) {
         std::string& out = bare_.emplace_back(kEntrySummed, '\0');
         out += bytes;
@@ -280,12 +283,13 @@ class WireReader {
         return out;
     }
 
-    // Which sequence numbers the entry covers; false: it cannot be.
+    // Finds the sequence numbers that the entry covers; false: they are not possible.
     static bool spans(const EntryMetadata& metadata, Row& row) {
         constexpr u64 most = static_cast<u64>(std::numeric_limits<i64>::max());
         if (row.sequence >= most || row.highest >= most) return false;
         if (row.highest > row.sequence) row.span = row.highest - row.sequence + 1;
-        // Some clients do not tell the highest: the messages of a batch have one number each, and numbers rise.
+        // Some clients do not send the highest: the messages of a batch have one number each, and
+        // numbers rise.
         row.span = std::max<u64>(row.span, metadata.messages);
         if (metadata.chunk >= 0 && metadata.chunk < metadata.chunks - 1) row.span = 0;
         return possible_sequence(static_cast<i64>(row.sequence), std::max<u64>(row.span, 1));
@@ -317,7 +321,7 @@ class WireReader {
         open_bytes_ += event_size(producer);
     }
 
-    // Makes the publish event of a run.
+    // Writes the publish event of a run.
     void close_run(Producer& producer) {
         WireItem& item = items_[producer.item];
         FrameWriter::Publish publish(*frame_, producer.topic, producer.session, producer.epoch,
@@ -342,7 +346,7 @@ class WireReader {
         producer.messages = producer.size = 0;
     }
 
-    // All of them, so that events follow each other as their items do.
+    // Ends all runs, so that events follow each other as their items do.
     void close_runs() {
         for (Producer* each : open_) close_run(*each);
         open_.clear();
@@ -398,7 +402,7 @@ class WireReader {
         return nullptr;
     }
 
-    // Before the item itself is added.
+    // Called before the item itself is added.
     void note(std::vector<Open>& open, u64 consumer) {
         if (open.size() == kJoinMax) open.clear();
         open.push_back({consumer, items_.size()});
@@ -419,7 +423,7 @@ class WireReader {
         return false;
     }
 
-    // What comes now comes after all that was before.
+    // Later commands come after all earlier ones.
     void fence() {
         close_runs();
         open_acks_.clear();
@@ -439,14 +443,14 @@ class WireReader {
 
     u64 frame_max_ = kWireFrameMax;
     std::unordered_map<u64, Producer> producers_;
-    Producer* last_ = nullptr;  // the one that was looked for last
+    Producer* last_ = nullptr;  // the one found last
     u64 last_id_ = 0;
 
-    ByteBuffer held_;  // the beginning of a frame; after a stall, frames
+    ByteBuffer held_;  // the start of a frame; after a stall, frames
     bool stalled_ = false;
     bool broken_ = false;
 
-    // Of the feed() that is under way.
+    // Of the current feed().
     FrameWriter* frame_ = nullptr;
     u64 commands_left_ = kAll;
     u64 items_max_ = kAll;

@@ -41,7 +41,8 @@ constexpr std::size_t id_size(u64 ledger, u64 entry) {
     return 2 + put_size(ledger) + put_size(entry);  // its own size takes one byte
 }
 
-// A BaseCommand of this type around a body of `size` bytes, sizes before it. `behind`: bytes of the frame after it.
+// Writes a BaseCommand of this type around a body of `size` bytes, with its sizes. `behind`: bytes
+// of the frame after it.
 inline u8* open_frame(u8* at, u32 type, std::size_t size, std::size_t behind) {
     const std::size_t command = 2 + 1 + varint_size(size) + size;
     store_big32(at, static_cast<u32>(4 + command + behind));
@@ -59,15 +60,16 @@ constexpr std::size_t frame_size(std::size_t size, std::size_t behind) {
 inline void frame_command(ByteBuffer& out, std::string_view command) {
     if (command.size() > kEntrySizeMax)
         throw Error(Code::too_large, "a command of " + std::to_string(command.size()) +
-                                         " bytes; it can have " + std::to_string(kEntrySizeMax));
+                                         " bytes; at most " + std::to_string(kEntrySizeMax) +
+                                         " are possible");
     u8* at = out.extend(kWireSizes + command.size());
     store_big32(at, static_cast<u32>(4 + command.size()));
     store_big32(at + 4, static_cast<u32>(command.size()));
     if (!command.empty()) std::memcpy(at + kWireSizes, command.data(), command.size());
 }
 
-// Appends the receipts of a run whose entries stand one after another from `first_entry` on, but for the duplicates (their
-// indexes, in order), which were not stored: they are receipted with the id -1:-1.
+// Appends the receipts of a run whose entries are neighbours from `first_entry` on. Duplicates
+// (their indexes, in order) were not stored: their receipts have the id -1:-1.
 inline void encode_receipts(ByteBuffer& out, u64 producer, std::span<const SentEntry> sent,
                             u64 ledger, u64 first_entry, std::span<const u64> duplicates) {
     using namespace wire_detail;
@@ -97,8 +99,9 @@ inline void encode_receipts(ByteBuffer& out, u64 producer, std::span<const SentE
         throw Error(Code::misuse, "duplicates are indexes of the run, in order and each once");
 }
 
-// The MESSAGE frames of what one consumer is handed. The entries go out as they were stored; one that is not sound would
-// make a client drop its connection again and again, so it travels as the payload of an entry made for it.
+// The MESSAGE frames of a delivery to one consumer. The entries are sent as they were stored. An
+// entry that is not sound would make a client drop its connection again and again. So it travels as
+// the payload of an entry made for it.
 class Deliveries {
  public:
     // `epoch`: the consumer's, if it counts them. The handover must outlive this.

@@ -1,4 +1,5 @@
-// Entries decoded into Arrow columns: the right rows, released once, and nothing read outside of any entry, whatever it is.
+// Entries decoded into Arrow columns: the right rows, released once, and no read outside of any
+// entry.
 #include <memory>
 #include <random>
 #include <string>
@@ -29,7 +30,7 @@ static EntryRun run_of(const std::vector<std::string>& entries) {
     return parse_run(7, 1000, 0, ledger.index_from(0), ledger.data());
 }
 
-// Looks at every byte that an exported array says it has, as an importer would.
+// Reads every byte of an exported array, as an importer would.
 static u64 touch(const ArrowArray& array, const ArrowSchema& schema) {
     const std::string_view format = schema.format;
     u64 sum = 0;
@@ -95,7 +96,7 @@ static void test_rows() {
     CHECK(data->value.validity().nulls() == 1 && data->corrupt.validity().nulls() == 6);
     import(data);
     CHECK(made.rows() == 0);
-    import(made.finish());  // none at all
+    import(made.finish());  // no row at all
 }
 
 static void test_full() {
@@ -113,7 +114,7 @@ static void test_full() {
         CHECK(stop == Stop::full);
     }
     CHECK(values == "abcdef");
-    // A batch that is being taken apart cannot be exchanged for another one.
+    // A batch that is being split cannot be exchanged for another one.
     at = 0;
     CHECK(made.take(run, at) == Stop::full);
     CHECK_ERROR(Code::misuse, made.expand(1000, "x"), "being decoded");
@@ -137,7 +138,8 @@ static void test_text() {
         CHECK(made(std::string_view("\xf0\x9f\xaa\xa2", size)).size() == 3 * size);
 }
 
-// Takes everything, with any payload where one is asked for; each buffer is its own, so that sanitizers see its ends.
+// Takes everything, with any payload where one is needed. Each buffer is its own, so that
+// sanitizers see its ends.
 static void take_all(const std::string& entry, std::string_view payload) {
     const EntryRun run = run_of({entry, single_entry(9, "good")});
     ColumnDecoder made = decoder({3, 64});
@@ -227,7 +229,7 @@ static std::string encrypted_entry(std::string_view payload) {
     return reseal(out + std::string(metadata.view()) + std::string(payload));
 }
 
-// Whatever kind of entry it is, its columns stay below what their offsets can tell.
+// For every kind of entry, the columns stay below the limit of their offsets.
 static void test_too_long() {
     const std::string large(1000, 'x');
     for (const std::string& entry :
@@ -243,7 +245,7 @@ static void test_too_long() {
         CHECK(enough.take(run, at) == Stop::end);
         import(enough.finish());
     }
-    // A row for damage counts, too, and what an encrypted message brings along.
+    // A row for damage counts, too, and so do the fields of an encrypted message.
     ColumnDecoder made = decoder({100, 2500});
     for (u64 i = 0; i < 3; ++i) {
         CHECK(!made.full());
@@ -255,7 +257,7 @@ static void test_too_long() {
     std::size_t at = 0;
     ColumnDecoder small = decoder({100, 20});
     CHECK(small.take(run, at) == Stop::full && at == 1);
-    // The topic's name stands in every row.
+    // Every row has the topic's name.
     ColumnDecoder named({Column::topic}, std::string(std::size_t{1} << 29, 't'), 0, {}, {});
     CHECK(!named.full());
     named.push_corrupt(7, 0, 0, "");

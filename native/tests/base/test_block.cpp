@@ -1,4 +1,4 @@
-// The block format: its bytes, its sum, and that every single damaged bit is noticed and named.
+// The block format: its bytes, its sum, and that each damaged bit is found and named.
 #include <cstring>
 #include <string>
 
@@ -18,7 +18,7 @@ static void test_bytes() {
     u32 stored;
     std::memcpy(&stored, bytes + 24, 4);
     std::memset(bytes + 24, 0, 4);
-    CHECK(stored == crc32c(0, bytes, 32));  // the sum counts its own place as zero
+    CHECK(stored == crc32c(0, bytes, 32));  // the sum takes its own field as zero
 }
 
 static void test_faults_have_names() {
@@ -40,7 +40,7 @@ static void test_faults_have_names() {
     CHECK(damaged([](BlockHeader& h) { h.size -= 1; }) == BlockFault::crc);
     CHECK(damaged([](BlockHeader& h) { h.time += 1; }) == BlockFault::crc);
     CHECK(damaged([](BlockHeader& h) { h.crc = 0; }) == BlockFault::crc);
-    // What a hostile writer sealed anew is refused all the same.
+    // A block that a hostile writer sealed again is refused all the same.
     const auto resealed = [&](auto change) {
         return damaged([&](BlockHeader& h) {
             change(h);
@@ -53,11 +53,11 @@ static void test_faults_have_names() {
     CHECK(resealed([](BlockHeader& h) { h.magic = 0; }) == BlockFault::magic);
     CHECK(resealed([](BlockHeader& h) { h.size = 101; }) == BlockFault::size);
     CHECK(resealed([](BlockHeader& h) { h.tag = 41; }) == BlockFault::tag);
-    CHECK(verify(BlockHeader{}, 0, 100) == BlockFault::magic);  // zeroed memory is no block
+    CHECK(verify(BlockHeader{}, 0, 100) == BlockFault::magic);  // zeroed memory is not a block
     CHECK(fault_name(BlockFault::reserved) == "reserved");
 }
 
-// A fault found only after the payload was summed counts as found: that is how a reader uses it.
+// A fault found only after the payload was summed counts as found: a reader works that way.
 static BlockFault verify_all(const BlockHeader& header, const std::string& payload) {
     const BlockFault fault = verify(header, 42, static_cast<u32>(payload.size()));
     return fault != BlockFault::none ? fault : verify_payload(header, payload.data());

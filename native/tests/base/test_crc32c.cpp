@@ -1,4 +1,4 @@
-// CRC32C against the published vectors, and each of its ways against the others.
+// CRC32C against the published vectors, and each implementation against the others.
 #include <cstring>
 #include <iterator>
 #include <numeric>
@@ -42,7 +42,7 @@ static void test_every_way_equals_table() {
     std::vector<unsigned char> bytes(3 * 4096 * 5 + 997);
     for (unsigned char& byte : bytes) byte = static_cast<unsigned char>(random());
     for (int i = 0; i < 4000; ++i) {
-        // Sizes around the joints of every way as well as small and random ones, at any alignment.
+        // Sizes around the joints of each implementation, small and random sizes, at any alignment.
         const std::size_t joints[] = {0,        8,    56,           248,          312,
                                       504,      768,  3 * 4096 - 8, 2 * 3 * 4096, 3 * 4096 + 768,
                                       256 + 63, 1016, 256 * 9 - 8};
@@ -74,7 +74,8 @@ static Product carryless(u64 a, u64 b) {
     return out;
 }
 
-// What folding multiplies by, on any processor: 16 bytes are worth as much, so many bits further on.
+// The factors of folding, on any processor: 16 bytes have the same value when moved by that many
+// bits.
 static void check_fold(const crc_detail::Fold& factors, std::size_t bits) {
     std::mt19937_64 random(bits);
     std::vector<unsigned char> bytes(16 + bits / 8, 0);
@@ -98,7 +99,8 @@ static void test_fold_factors() {
 static void test_fold_factors() {}
 #endif
 
-// No way reads beyond its bytes: the sanitizer would see it in memory of exactly that size.
+// No implementation reads beyond its bytes: the sanitizer would see it in memory of exactly that
+// size.
 static void test_exact_memory() {
     for (std::size_t size = 0; size < 1200; ++size) {
         const std::vector<unsigned char> bytes(size, 0x5a);

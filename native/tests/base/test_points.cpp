@@ -29,7 +29,7 @@ static void test_names() {
     CHECK(Point().name() == "none" && Point(FirstPoint::none) == Point());
 }
 
-// Each point has a place of its own to stand at.
+// Each point has a slot of its own.
 static void test_standing() {
     CHECK(&detail::standing_word(FirstPoint::begun) == &detail::standing_word(FirstPoint::begun));
     CHECK(&detail::standing_word(FirstPoint::begun) != &detail::standing_word(SecondPoint::opened));

@@ -1,4 +1,5 @@
-// The dispatcher's tables: sets, maps and lists against simple ones; permits, turns, priorities, counts, delays.
+// The dispatcher's tables: sets, maps and lists against simple models; permits, turns, priorities,
+// counts, delays.
 #include <map>
 #include <random>
 #include <set>
@@ -136,14 +137,14 @@ static void test_what_is_filtered() {
     const auto out = hand(table, 100, 10, 1, 1, {{90, 101}, {103, 106}, {109, 200}});
     CHECK(out[0].indices == (std::vector<u32>{1, 2, 6, 7, 8}));
     CHECK(table.filtered_entries() == 5);
-    // Of a replay only what was asked for, and never what somebody holds (I51).
+    // A replay delivers only the wanted entries, and none that is held (I51).
     const std::vector<Run> only{{100, 102}, {104, 105}};
     const auto again = table.hand(100, 10, [](u32) { return 1u; }, {}, {}, &only, 1);
     CHECK(again[0].indices == (std::vector<u32>{0, 4}));
     table.check();
 }
 
-// I53: the best level that may take something; in it, one after the other.
+// I53: the best level with permits; in it, one after the other.
 static void test_turns_and_priorities() {
     Dispatch table(DispatchMode::shared, 2);
     const u64 low = table.add(1);
@@ -172,7 +173,7 @@ static void test_turns_and_priorities() {
     CHECK_ERROR(Code::misuse, single.flow(best, 1), "no consumer 2");
 }
 
-// I52: the count of an entry is how often it was handed out before.
+// I52: the count of an entry is the number of its deliveries before.
 static void test_priorities_are_forgotten() {
     Dispatch dispatch;
     const u64 first = dispatch.add(0);
@@ -217,7 +218,7 @@ static void test_counts() {
     table.check();
 }
 
-// A field just before its end: it stays there.
+// A field just before its limit stays there.
 static void test_ends() {
     Dispatch table;
     const u64 one = table.add(0);
@@ -251,7 +252,7 @@ static void test_delays_and_timeouts() {
         CHECK(runs.size() == (expected == 10 ? 0 : 1));
         const std::vector<u64> five{5};
         CHECK(table.nack(one, five, growing, now) == 1);
-        CHECK(table.nack(one, five, growing, now) == 0);  // it does not hold it any more
+        CHECK(table.nack(one, five, growing, now) == 0);  // the consumer does not hold it any more
         CHECK(table.next_due() == now + expected && table.delayed_entries() == 1);
         CHECK(table.take_due(now + expected - 1) == 0);
         CHECK(table.take_due(now + expected) == 1 && table.next_due() == 0);
@@ -283,7 +284,7 @@ static void test_limit_of_unacknowledged() {
     CHECK(table.wanted() == 97);
 }
 
-// Random operations; check() after each, and every entry is somewhere until it is released.
+// Random operations; check() after each. Every entry is in some table until it is released.
 static void test_at_random() {
     std::mt19937 chance(3);
     Dispatch table(DispatchMode::shared, 3);

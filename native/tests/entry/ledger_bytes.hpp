@@ -1,4 +1,4 @@
-// Ledgers made by hand, for tests: the bytes of the data and the index, and entries to put into them.
+// Ledgers made by hand, for tests: the bytes of data and index, and entries for them.
 #pragma once
 
 #include <string>
@@ -29,7 +29,7 @@ inline std::string batch_entry(i64 sequence, const std::vector<std::string_view>
     return std::string(out.view());
 }
 
-// A batch that only its clients can take apart.
+// A batch that only its clients can split.
 inline std::string compressed_batch(u64 sequence, u32 messages, std::string_view payload) {
     ByteBuffer metadata;
     append_field(metadata, metadata_field::producer_name, std::string_view("p"));
@@ -47,7 +47,7 @@ inline std::string compressed_batch(u64 sequence, u32 messages, std::string_view
     return out;
 }
 
-// What follows the header in the two files of a ledger.
+// The bytes behind the header in the two files of a ledger.
 class LedgerBytes {
  public:
     void add(std::string_view entry, u64 time) {

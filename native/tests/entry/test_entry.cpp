@@ -124,7 +124,8 @@ static void test_batch() {
     CHECK(!reader.next(part));
 }
 
-// In memory of exactly that size, so that the sanitizer sees a read beyond it. Answers what read_entry says.
+// Reads a copy in memory of exactly that size, so that the sanitizer sees a read beyond it. Returns
+// the result of read_entry.
 static EntryFault judge(std::string_view bytes, bool& sum) {
     const std::unique_ptr<char[]> copy(new char[bytes.size()]);
     if (!bytes.empty()) std::memcpy(copy.get(), bytes.data(), bytes.size());
@@ -170,7 +171,7 @@ static void test_truncated_and_flipped() {
     }
 }
 
-// The sum keeps most damage away from the reader of metadata; here it does not stand in the way.
+// The sum keeps most damage away from the reader of metadata; here it is made right again.
 static void test_hostile_metadata() {
     std::mt19937_64 random(1);
     const std::string good = batch(9, {"x", "yy", "zzz"});
@@ -185,7 +186,7 @@ static void test_hostile_metadata() {
         bool sum;
         sound += judge(bad, sum) == EntryFault::none;
     }
-    CHECK(sound > 1000);  // what was changed in payloads and names is still an entry
+    CHECK(sound > 1000);  // changes in payloads and names still leave an entry
 }
 
 static std::string raw(std::string_view metadata, std::string_view payload) {
@@ -221,18 +222,18 @@ static void test_faults_have_names() {
     CHECK(fault_of(raw(needed + "\x58\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", "data")) ==
           EntryFault::count);
     CHECK(fault_of(raw(needed + "\x58\x01", "data")) == EntryFault::batch);
-    // The same compressed or encrypted is not looked into.
+    // The same compressed or encrypted is not read.
     CHECK(fault_of(raw(needed + "\x58\x05\x40\x01", "data")) == EntryFault::none);
     CHECK(entry.metadata.messages == 5 && !entry.metadata.open());
     CHECK(fault_of(raw(needed + std::string("\x58\x05\x6a\x00", 4), "data")) == EntryFault::none);
     // A negative payload size.
     const std::string part("\0\0\0\x0b\x18\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", 15);
     CHECK(fault_of(raw(needed + "\x58\x01", part)) == EntryFault::batch);
-    // A message that is longer than what is left of the batch.
+    // A message that is longer than the rest of the batch.
     CHECK(fault_of(raw(needed + "\x58\x01", std::string("\0\0\0\x02\x18\x03"
                                                         "ab",
                                                         8))) == EntryFault::batch);
-    // Not known: field 99 of each kind, and a known number with another type. The last of two wins.
+    // Unknown: field 99 of each kind, and a known number with another type. The last of two wins.
     const std::string strange =
         "\x98\x06\x07\x99\x06 12345678\x9a\x06\x02xy\x9d\x06 1234\x12\x01q\x10\x09";
     std::string unknown;
@@ -273,7 +274,7 @@ static void test_frame() {
         publish.keep();
     }
     const std::string before(frame.finish(1));
-    // Whatever fails leaves the frame as it was.
+    // An addition that fails leaves the frame as it was.
     CHECK_ERROR(Code::misuse, FrameWriter::Publish(frame, 1, 2, 3, "name", 0, 0), "at least one");
     CHECK_ERROR(Code::too_large,
                 FrameWriter::Publish(frame, 1, 2, 3, std::string(65536, 'n'), 1, 0), "65536");

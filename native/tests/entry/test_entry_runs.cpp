@@ -1,5 +1,5 @@
-// Runs of entries and what is handed over of them: sound blocks in order, every other one refused; and the messages of
-// batches, those left out that are acknowledged.
+// Runs of entries and their handovers: sound blocks in order, every other one refused. Of batches,
+// the messages that are not acknowledged.
 #include <memory>
 #include <random>
 #include <string>
@@ -34,12 +34,12 @@ static void test_run() {
     CHECK(part.bytes(0) == run.bytes(1) &&
           part.size() == run.bytes(1).size() + run.bytes(2).size());
     CHECK(run.slice(3, 1).count() == 0 && run.slice(2, 99).count() == 2);
-    // Fewer when the index tells fewer, or the bytes end.
+    // Fewer if the index has fewer, or the bytes end.
     CHECK(parse_run(7, 0, 0, ledger.index_from(0).substr(0, 16), ledger.data()).count() == 2);
     CHECK(parse_run(7, 0, 0, "", ledger.data()).count() == 6);
 }
 
-// Every damage to a run: what is answered is right, or nothing is (I70).
+// Every damage to a run: the result is right, or there is no result (I70).
 static void test_damaged_run() {
     LedgerBytes ledger;
     ledger.add(single_entry(0, "first"), 1);
@@ -93,7 +93,7 @@ static void test_index_must_agree() {
                 "another offset");
     CHECK_ERROR(Code::corrupt, parse_run(7, 0, 0, "", ""), "no bytes");
     CHECK_ERROR(Code::corrupt, parse_run(7, 0, 1, "", ledger.data()), "tag");
-    // Blocks of other kinds, or without a sum of their payload, are no entries.
+    // Blocks of other kinds, or without a sum of their payload, are not entries.
     const std::string payload = single_entry(0, "p");
     for (const auto& [kind, flags] :
          {std::pair{kFrameBlock, kFullChecksum}, {kEntryBlock, u8{0}}}) {
@@ -155,11 +155,11 @@ static void test_handover() {
     CHECK((messages_of(handover) == Strings{"1000:0 0", "1000:127 127", "1000:129 129"}));
     CHECK(handover.permits() == 3);
     Handover first_word(run_of(large), 0);
-    first_word.add(0, 0, std::span(mask, 1));  // what is beyond the mask is acknowledged
+    first_word.add(0, 0, std::span(mask, 1));  // messages beyond the mask are acknowledged
     CHECK((messages_of(first_word) == Strings{"1000:0 0"}));
 }
 
-// A sealed block around hostile bytes: whatever an entry claims, the walk stays inside it (I73).
+// A sealed block around hostile bytes: the walk stays inside the entry, for all sizes in it (I73).
 static void test_hostile_entries() {
     std::mt19937_64 random(3);
     const std::string good = batch_entry(9, {"x", "yy", "zzz"});

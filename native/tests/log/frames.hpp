@@ -1,4 +1,4 @@
-// Frames and directories for the tests of the log: built byte by byte, with nothing of what is tested.
+// Frames and directories for the tests of the log: built byte by byte, without the tested code.
 #pragma once
 
 #include <dirent.h>
@@ -78,7 +78,7 @@ T get(const std::string& bytes, std::size_t offset) {
     return value;
 }
 
-// The payload of the sound block at `offset`, which goes on to the next one.
+// Returns the payload of the sound block at `offset`, and moves `offset` to the next one.
 inline std::string block_at(const std::string& file, std::size_t& offset, u8 kind, u64 tag,
                             u64* time = nullptr) {
     const auto header = get<BlockHeader>(file, offset);
@@ -94,7 +94,8 @@ inline std::string block_at(const std::string& file, std::size_t& offset, u8 kin
     return payload;
 }
 
-// The entries of a ledger's data file or of a part of one, each with its number and its offset in the index.
+// Returns the entries of a ledger's data file or of a part of one, each with its number and its
+// offset in the index.
 inline std::vector<std::string> entries_of(const std::string& data, const std::string& index,
                                            u64 base = kFileHeaderSize, u64 first = 0) {
     std::vector<std::string> out;
@@ -122,7 +123,7 @@ inline std::string read_file(const std::string& path) {
     return out;
 }
 
-// A directory of its own, gone at the end.
+// A directory of its own, removed at the end.
 class Directory {
  public:
     Directory() {
@@ -158,7 +159,7 @@ class Directory {
         return read_file(path_ + name);
     }
 
-    // All entries of a ledger, its headers checked.
+    // Returns all entries of a ledger, after a check of its headers.
     std::vector<std::string> entries(u64 number) const {
         const std::string data = ledger(number, ".data"), index = ledger(number, ".index");
         CHECK(check_file_header(data, FileKind::ledger_data, number, {1, 2}) == FileFault::none);

@@ -1,4 +1,5 @@
-// Frames: what is sound is read, and nothing else: every truncation, every changed byte, every lie about a size.
+// Frames: sound ones are read, all others refused: every truncation, every changed byte, every
+// wrong size.
 #include <cstdlib>
 
 #include "tests/log/frames.hpp"
@@ -26,7 +27,7 @@ class Exact {
     std::byte* bytes_;
 };
 
-// Reads all that a frame says; the number of bytes seen, or -1 if it was refused as corrupt.
+// Reads all of a frame; returns the number of bytes seen, or -1 if it was refused as corrupt.
 static long read_all(const std::string& text) {
     const Exact exact(text);
     long seen = 0;
@@ -74,7 +75,8 @@ static void test_every_truncation() {
     CHECK(read_all(kGood + '\0') == -1);
 }
 
-// What still reads as a frame after a byte was changed reads as one of the same size: entries and names may differ.
+// A frame that is still valid after a byte was changed has the same size: entries and names may
+// differ.
 static void test_every_changed_byte() {
     for (std::size_t i = 0; i < kGood.size(); ++i) {
         for (unsigned value = 0; value < 256; ++value) {

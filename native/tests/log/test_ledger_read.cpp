@@ -1,5 +1,5 @@
-// Reading ledgers from files: what is read is right, whatever has happened to the index, and damage is named with its file
-// and offset.
+// Reads of ledgers from files: the result is right for any damage of the index. Damage is named
+// with its file and offset.
 #include <sys/stat.h>
 
 #include <atomic>
@@ -75,7 +75,7 @@ static void test_read() {
     const LedgerBytes ledger = some_ledger(100);
     write_ledger(1, ledger);
     LedgerFiles files(directory(), kIncarnation);
-    // Nothing is open yet, so that it would have to wait.
+    // No file is open yet, so a read would have to wait.
     CHECK(!files.read({{1, 0}, 0, 0, 0, 1, 100, ReadFrom::memory}));
     for (u64 entry = 0; entry < 100; ++entry) {
         for (const std::size_t count : {1u, 2u, 7u, 200u}) {
@@ -106,22 +106,23 @@ static void test_large_entries() {
     write_ledger(1, ledger);
     LedgerFiles files(directory(), kIncarnation);
     for (u64 entry = 0; entry < 6; ++entry) {
-        CHECK(read(files, 1, entry, 10, 100).count() == 1);  // whole, though larger
+        CHECK(read(files, 1, entry, 10, 100).count() == 1);  // whole, though larger than the limit
         check_entries(read(files, 1, entry, 10, 100), ledger);
     }
     CHECK(read(files, 1, 0, 10, 310'000).count() == 2);
     CHECK(read(files, 1, 0, 10, 10'000'000).count() == 6);
-    // The last one, of which the index tells no end, and without an index at all.
+    // The last one, whose end the index does not have; and without an index at all.
     write_file(path_of(1, "index"), "");
     files.forget(1);
     for (u64 entry = 0; entry < 6; ++entry) check_entries(read(files, 1, entry, 10, 100), ledger);
     CHECK(files.open_files() == 1);
     files.forget_all();
     CHECK(files.open_files() == 0);
-    check_entries(read(files, 1, 0, 10, 100), ledger);  // it can be asked again
+    check_entries(read(files, 1, 0, 10, 100), ledger);  // the read can be repeated
 }
 
-// Any bit of the index may be wrong (I71): the answer is the same, and a note is made where it took the longer way.
+// Any bit of the index may be wrong (I71): the result is the same, with a note where the read
+// followed the chain.
 static void test_damaged_index() {
     const LedgerBytes ledger = some_ledger(20);
     const std::string index =
@@ -153,7 +154,7 @@ static void test_damaged_index() {
     write_file(path_of(1, "index"), wrong);
     LedgerFiles several(directory(), kIncarnation);
     for (u64 entry = 0; entry < 20; ++entry) check_entries(read(several, 1, entry, 3), ledger);
-    // One that points to another sound block, and one to a block that a payload pretends to be.
+    // An offset of another sound block, and one of a block that a payload imitates.
     LedgerBytes trap;
     LedgerBytes forged;
     forged.add(single_entry(9, "forged"), 1);
@@ -169,8 +170,8 @@ static void test_damaged_index() {
     CHECK(files.take_notes().size() == 1);
 }
 
-// Any bit of the data may be wrong, or the file end anywhere (I72): the entries before it are read, and so are those behind it
-// that the index still finds; the one that is hit is named.
+// Any bit of the data may be wrong, or the file may end anywhere (I72). Entries before the damage
+// are read, and so are those behind it that the index still finds. The damaged one is named.
 static void test_damaged_data() {
     const LedgerBytes ledger = some_ledger(8, 11);
     const std::string data = header_of(FileKind::ledger_data, 1) + std::string(ledger.data());
@@ -204,7 +205,7 @@ static void test_damaged_data() {
     for (std::size_t bit = kFileHeaderSize * 8; bit < data.size() * 8; ++bit) {
         std::size_t hit = 0;
         while (hit < 7 && ledger.offset(hit + 1) <= bit / 8) ++hit;
-        if (bit / 8 >= block_end(hit)) continue;  // padding: nobody reads it
+        if (bit / 8 >= block_end(hit)) continue;  // padding: never read
         std::string bad = data;
         bad[bit / 8] = static_cast<char>(bad[bit / 8] ^ 1 << (bit % 8));
         check(bad, hit);
@@ -214,7 +215,8 @@ static void test_damaged_data() {
         while (hit < 8 && block_end(hit) <= size) ++hit;
         check(data.substr(0, size), hit);
     }
-    // Without an index, what lies behind the damage cannot be found: said with the entry that was hit.
+    // Without an index, entries behind the damage cannot be found; the error names the damaged
+    // entry.
     std::string bad = data;
     bad[ledger.offset(4)] = 'x';
     write_file(path_of(1, "data"), bad);
@@ -223,7 +225,8 @@ static void test_damaged_data() {
     check_entries(read(files, 1, 3), ledger);
     CHECK_ERROR(Code::corrupt, read(files, 1, 6), "entry 4", std::to_string(ledger.offset(4)),
                 "entry 6 behind it");
-    // With one, the chain begins behind the damage where it leads to a sound block, also after the way from before it.
+    // With an index, the chain starts behind the damage at a sound block, also after a walk from
+    // before it.
     std::string index = header_of(FileKind::ledger_index, 1) + std::string(ledger.index_from(0));
     for (const std::size_t entry : {5, 7}) index[kFileHeaderSize + 8 * entry] ^= 8;
     write_file(path_of(1, "index"), index);
@@ -320,7 +323,7 @@ static void test_while_written() {
     CHECK(files.take_notes().empty());
 }
 
-// How often this process has asked for bytes of files: that is what the longer way costs, on any machine.
+// How often this process has read bytes of files: the cost of following the chain, on any machine.
 static u64 reads_so_far() {
     std::ifstream file("/proc/self/io");
     std::string name;
@@ -331,7 +334,8 @@ static u64 reads_so_far() {
     return 0;
 }
 
-// Without an index each step of the chain is taken once (I71), and what lies behind a break is refused at once.
+// Without an index each step of the chain is taken once (I71), and entries behind a break are
+// refused at once.
 static void test_without_index() {
     constexpr u64 kEntries = 4000, kBroken = 3000, kFew = 4;
     const LedgerBytes ledger = some_ledger(kEntries, 1);
@@ -342,7 +346,7 @@ static void test_without_index() {
     u64 before = reads_so_far();
     for (u64 entry = 0; entry < kEntries; ++entry) check_entries(read(files, 1, entry), ledger);
     CHECK(reads_so_far() - before < kFew * kEntries);
-    // From a place within, and back from there: from one of those that are kept.
+    // From an entry within, and back from there: from a kept offset.
     for (const u64 entry : {u64{3999}, u64{2100}, u64{1023}, u64{1500}, u64{0}, u64{3}}) {
         before = reads_so_far();
         check_entries(read(files, 1, entry, 5), ledger);
@@ -375,7 +379,7 @@ static void test_without_index() {
     check_entries(read(files, 1, kBroken - 1, 9), ledger);
     CHECK_ERROR(Code::corrupt, read(files, 1, kBroken), "entry 3000", "magic");
 
-    // The same where there is an index that leads nowhere.
+    // The same with an index that leads nowhere.
     std::string wrong = header_of(FileKind::ledger_index, 1);
     wrong.resize(wrong.size() + 8 * kEntries);
     write_file(path_of(1, "index"), wrong);
@@ -391,7 +395,8 @@ static void test_without_index() {
     CHECK(reads_so_far() - before < 4 * kFew * kEntries);
 }
 
-// A chain that ended where the data ended is not broken: the file may grow. After forget() it may be another file.
+// A chain that ended where the data ended is not broken: the file may grow. After forget() it may
+// be another file.
 static void test_growing_without_index() {
     const LedgerBytes ledger = some_ledger(12, 20);
     const std::string data = header_of(FileKind::ledger_data, 1) + std::string(ledger.data());
@@ -420,7 +425,7 @@ static void test_growing_without_index() {
     for (const u64 entry : {11, 3, 0}) check_entries(read(files, 1, entry), other);
 }
 
-// What was found before never makes an answer worse: whatever is damaged, and in whatever order it is asked.
+// Kept offsets never make a result worse, for any damage and any order of reads.
 static void test_memory_of_the_chain() {
     constexpr u64 kEntries = 24;
     const LedgerBytes ledger = some_ledger(kEntries, 9);
@@ -447,7 +452,7 @@ static void test_memory_of_the_chain() {
     };
     for (int trial = 0; trial < 300; ++trial) {
         std::string bad = damage(data, choose() % 3);
-        // Sizes of blocks most of all: they lead the chain astray.
+        // Mostly sizes of blocks, because they lead the chain astray.
         const u64 hit = choose() % kEntries;
         if (trial % 2 == 0) bad[ledger.offset(hit) + 4] ^= static_cast<char>(8 << choose() % 4);
         write_file(path_of(1, "data"), bad);
@@ -458,12 +463,13 @@ static void test_memory_of_the_chain() {
             LedgerFiles fresh(directory(), kIncarnation);
             const std::string words = answer(fresh, entry);
             if (words.empty()) CHECK(answer(files, entry).empty());
-            if (!words.empty()) answer(files, entry);  // more may be known than the first time
+            // more offsets may be known than the first time
+            if (!words.empty()) answer(files, entry);
         }
     }
 }
 
-// Threads that find and remember places of one file at once, while it grows.
+// Threads that find and keep offsets of one file at once, while it grows.
 static void test_threads_without_index() {
     constexpr u64 kEntries = 3000;
     const LedgerBytes ledger = some_ledger(kEntries, 3);

@@ -1,11 +1,12 @@
-// The log: places, Ds, duplicates, sessions, the bytes of rounds, and that a redo gives the same bytes.
+// The log: positions, Ds, duplicates, sessions, the bytes of rounds, and that a redo gives the same
+// bytes.
 #include "holdfast/log/log.hpp"
 #include "tests/log/frames.hpp"
 
 using namespace holdfast;
 using namespace holdfast::test;
 
-// What a round holds, as bytes.
+// The content of a round, as bytes.
 struct Taken {
     u64 first_d = 0, last_d = 0, settled_d = 0;
     bool urgent = false;
@@ -128,7 +129,8 @@ static void test_duplicates() {
     run(log,
         frame({publish(1, 1, 0, "p", {{7, 0, "c1"}, {7, 0, "c2"}, {7, 1, "c3"}, {7, 1, "c3"}})}));
     CHECK((take(log).entries() == std::vector<std::string>{"a", "b", "c", "c1", "c2", "c3"}));
-    // A name that is not there does not hinder another; forgetting, and switching off, begin anew.
+    // An unknown name does not hinder another; after removal, and after switching off, names start
+    // anew.
     CHECK(log.topics().open_session(2, 1, "q", 0) == -1);
     CHECK(run(log, frame({publish(1, 2, 0, "q", {{0, 1, "q"}})})).published[0].count == 1);
     Topic& topic = log.topics().get(1);
@@ -142,7 +144,8 @@ static void test_duplicates() {
           2);
 }
 
-// Local ingest publishes under a name of its own kind: each of its messages is stored once, whatever the topic's policy.
+// Local ingest publishes under a name of its own kind: each of its messages is stored once, under
+// every policy of the topic.
 static void test_always_deduplicated() {
     const std::string ingest = "holdfast.ingest.7f03";
     CHECK(always_deduplicated(ingest) && always_deduplicated("holdfast.ingest."));
@@ -164,7 +167,7 @@ static void test_always_deduplicated() {
     using Sequences = std::vector<std::pair<std::string, std::int64_t>>;
     CHECK((TopicTable::sequences(topic) == Sequences{{ingest, 4}}));  // in the snapshot
 
-    // Its broker was killed and sends again; another session is told how far it was.
+    // Its broker was killed and sends again; another session learns the last position.
     log.topics().close_session(2);
     CHECK((TopicTable::sequences(topic) == Sequences{{ingest, 4}}));
     CHECK(log.topics().open_session(3, 1, ingest, 0) == 4);
@@ -173,13 +176,13 @@ static void test_always_deduplicated() {
               .published[0]
               .count == 1);
 
-    // What is redone from the journal is the same, and so is what is known afterwards.
+    // A redo from the journal gives the same bytes and the same state.
     const Taken round = take(log);
     for (const JournalFrame& each : frames_of(round.journal, 1)) run(redo, each.frame, 1, true);
     CHECK(take(redo).entries() == round.entries());
     CHECK((TopicTable::sequences(redo.topics().get(1)) == Sequences{{ingest, 6}}));
 
-    // A policy that is switched on and off takes what is known of others, and leaves this.
+    // A policy that is switched on and off drops the producers of others, and keeps this one.
     log.topics().set_deduplicate(topic, true);
     CHECK(run(log, frame({publish(1, 1, 0, "p", {{9, 1, "d"}})})).published[0].count == 1);
     CHECK((TopicTable::sequences(topic) == Sequences{{ingest, 6}, {"p", 9}}));
@@ -189,9 +192,9 @@ static void test_always_deduplicated() {
               .published[0]
               .duplicates == 1);
     log.topics().close_session(3);
-    log.topics().set_deduplicate(topic, false);  // nobody has it open
+    log.topics().set_deduplicate(topic, false);  // no session has it open
     CHECK((TopicTable::sequences(topic) == Sequences{{ingest, 7}}));
-    // Its segment is gone: it is forgotten by name, and begins anew.
+    // Its segment is gone: it is removed by name, and starts anew.
     CHECK(TopicTable::forget_sequence(topic, ingest) && topic.producers.size() == 1);
     CHECK(log.topics().open_session(4, 1, ingest, 0) == -1);
 }
@@ -220,7 +223,7 @@ static void test_refusals() {
     log.topics().close_session(2);
     CHECK(code(publish(1, 2, 4, "p", one)) == PublishCode::fenced);  // closed
     log.topics().close_session(1);
-    log.topics().open_session(5, 1, "p", 0);  // nobody remembers epoch 4 when all are gone
+    log.topics().open_session(5, 1, "p", 0);  // epoch 4 is not kept when all are gone
     CHECK(code(publish(1, 5, 0, "p", one)) == PublishCode::ok);
     log.topics().get(1).closed = true;
     CHECK(code(publish(1, 5, 0, "p", one)) == PublishCode::closed);
@@ -231,7 +234,8 @@ static void test_refusals() {
     CHECK_ERROR(Code::misuse, log.topics().open_session(1, 7, "p", 0), "topic 7");
 }
 
-// Just before the last numbers: a frame that might need one more is refused as a whole, a topic's publish alone.
+// Just before the last numbers: a frame that might need one more is refused as a whole. Of a topic,
+// only the publish is refused.
 static void test_ends() {
     const std::string one = frame({publish(1, 1, 0, "p", {{0, 1, "x"}})});
     constexpr u64 last = kNumberMax - (u64{1} << 32);
@@ -264,7 +268,7 @@ static void test_filtered() {
     };
     const Applied applied = run(log, frame(events, 50));
     CHECK(applied.first_d == 1 && applied.last_d == 4 && applied.published.size() == 3);
-    CHECK(run(log, frame({event(21, 1, "")}, 60)).first_d == 0);  // not kept: no time goes on
+    CHECK(run(log, frame({event(21, 1, "")}, 60)).first_d == 0);  // not kept: log time stays
     const Applied last = run(log, frame({event(20, 1, "two")}, 45), 3);
     CHECK(last.first_d == 5 && last.last_d == 5);
     const Taken round = take(log);
@@ -292,7 +296,7 @@ static void test_redo() {
     for (int i = 0; i < 400; ++i) {
         std::vector<std::string> events;
         for (u64 n = random(6); n > 0; --n) {
-            const u64 topic = 1 + random(6);  // 6 is none
+            const u64 topic = 1 + random(6);  // 6 does not exist
             std::vector<Entry> entries;
             for (u64 m = 1 + random(8); m > 0; --m)
                 entries.push_back({static_cast<std::int64_t>(random(600)),
@@ -345,7 +349,7 @@ static void test_ledgers() {
     const std::string text = frame({one, event(20, 1, ""), one, event(20, 1, ""), one});
     log.begin(bytes_of(text), 1, 1, false);
     CHECK(log.step().has_value());
-    CHECK(log.topics().get(1).next_ordinal == 8);  // handlers see what the frame has done so far
+    CHECK(log.topics().get(1).next_ordinal == 8);  // handlers see the effects of the frame so far
     log.seal_ledger(1);
     log.seal_ledger(1);
     log.accept();
@@ -420,7 +424,7 @@ static void test_misuse() {
     CHECK_ERROR(Code::misuse, Log(0), "begin at 1");
 }
 
-// Larger than chunks, many topics, many small frames: the bytes are the same whatever holds them.
+// Larger than chunks, many topics, many small frames: the bytes do not depend on the chunks.
 static void test_sizes() {
     Log log;
     for (u64 topic = 1; topic <= 50; ++topic) {
@@ -444,7 +448,7 @@ static void test_sizes() {
     for (std::size_t i = 0; i < 50; ++i) CHECK(round.entries(i) == sent[round.writes[i].first]);
 }
 
-// Log time moves with frames that leave something in the journal, and with no others; a repair sets it back.
+// Log time moves only with frames that leave something in the journal; a repair sets it back.
 static void test_time() {
     Log log;
     with_topic(log, true);
@@ -479,7 +483,7 @@ static void test_time() {
     CHECK(TopicTable::sequences(log.topics().get(1)).empty());
 }
 
-// Counters for metrics come round, as after a restart; nothing else is disturbed.
+// Counters for metrics wrap, as after a restart; nothing else changes.
 static void test_traffic_wraps() {
     Traffic traffic;
     traffic.bytes = ~u64{0} - 9;

@@ -1,4 +1,5 @@
-// The topic's view: whatever happens to its writer or its bytes, a reader gets one state that was published, or an error.
+// The topic's view: after any death of its writer and any damage, a reader gets one published
+// state, or an error.
 #include <fstream>
 #include <iterator>
 #include <string>
@@ -39,7 +40,7 @@ static void test_publish_and_read() {
     CHECK_ERROR(Code::not_found, TopicViewReader(path(), kTopic, kDirectory), "view");
     TopicView view(path(), kTopic, kDirectory);
     const TopicViewReader reader(path(), kTopic, kDirectory);
-    CHECK_ERROR(Code::corrupt, reader.read(), "neither copy");  // nothing was told yet
+    CHECK_ERROR(Code::corrupt, reader.read(), "neither copy");  // nothing was published yet
     for (u64 n = 1; n < 10; ++n) {
         view.publish(state_of(n));
         CHECK(reader.read() == state_of(n));
@@ -52,7 +53,7 @@ static void test_publish_and_read() {
     view.sync();
 }
 
-// The number of a copy comes round: the newer one still counts, and 0 is never one.
+// The number of a copy wraps: the newer one still counts, and 0 is never used.
 static void test_the_number_wraps() {
     ::unlink(path().c_str());
     {
@@ -72,7 +73,7 @@ static void test_the_number_wraps() {
     }
 }
 
-// Every bit of both copies: the other copy stands in, and nothing else is ever believed.
+// Every bit of both copies: the other copy is used, and no damaged one ever.
 static void test_damage() {
     ::unlink(path().c_str());
     TopicView view(path(), kTopic, kDirectory);
@@ -112,7 +113,7 @@ static void test_half_written() {
         overwrite(half);
         const ViewedTopic expected = state_of(words == kViewWords ? 3 : 2);
         CHECK(TopicViewReader(path(), kTopic, kDirectory).read() == expected);
-        // The next broker goes on without harming the whole copy, wherever it dies.
+        // The next broker goes on without damage to the whole copy, at whichever word it dies.
         TopicView again(path(), kTopic, kDirectory);
         CHECK(TopicViewReader(path(), kTopic, kDirectory).read() == expected);
         again.publish(state_of(4));
@@ -128,7 +129,7 @@ static void test_reopen_and_replace() {
     }
     const TopicViewReader reader(path(), kTopic, kDirectory);
     TopicView(path(), kTopic, kDirectory).publish(state_of(2));
-    CHECK(reader.read() == state_of(2) && !reader.moved());  // the same file goes on
+    CHECK(reader.read() == state_of(2) && !reader.moved());  // the same file is continued
     std::string bad = bytes_of_file();
     bad[40] = static_cast<char>(bad[40] ^ 1);
     overwrite(bad);
@@ -192,7 +193,7 @@ static void test_fork() {
     CHECK(reader.read() == state_of(2));
 }
 
-// A process writes as fast as it can and is killed, again and again; another reads as fast as it can.
+// A process writes as fast as it can and is killed, repeatedly; another reads as fast as it can.
 static void test_two_processes() {
     ::unlink(path().c_str());
     u64 last = 0;

@@ -1,4 +1,5 @@
-// The writer: what it reports stands in the files; what fails stays in memory and is written after resume().
+// The writer: reported bytes are in the files; failed bytes stay in memory and are written after
+// resume().
 #include <fcntl.h>
 
 #include <chrono>
@@ -46,7 +47,7 @@ static void test_round_trip() {
     world.check_ledgers();
 }
 
-// Not urgent: not before its 10 ms. Urgent, or where each is synced: sooner than what is not urgent.
+// Not urgent: after its 10 ms. Urgent, or in a mode where each is synced: sooner.
 static void test_patience() {
     World world;
     using Clock = std::chrono::steady_clock;
@@ -64,13 +65,13 @@ static void test_patience() {
     CHECK(best_of(world, true, 20) < patient);
     World always(SyncMode::always);
     CHECK(best_of(always, false, 20) < patient);
-    // What becomes urgent while it waits takes the rest with it.
+    // A portion that becomes urgent while it waits takes the rest with it.
     world.publish(1, "a", false);
     world.wait_durable(world.publish(2, "b", true));
     world.check_ledgers();
 }
 
-// Nothing is durable that was not synced; a failed sync moves the round to another file.
+// Nothing is durable without a sync; a failed sync moves the round to another file.
 static void test_failed_sync() {
     World world;
     const u64 before = world.publish(1, "before");
@@ -83,7 +84,7 @@ static void test_failed_sync() {
           faults_fired() == 1);
     CHECK(report.durable_d == before && report.journal_d == before);
     CHECK(report.journal_offset == old.size());
-    CHECK_ERROR(Code::misuse, world.writer->resume(), "never tried again on the same file");
+    CHECK_ERROR(Code::misuse, world.writer->resume(), "never repeated on the same file");
     const u64 later = world.publish(3, "later");  // waits
     CHECK(world.writer->poll().durable_d == before);
     world.use_journal("journal2");
@@ -136,7 +137,7 @@ static void test_failed_ledger(const char* op, IoOp expected, u64 countdown) {
     world.check_ledgers();
 }
 
-// Both fail: the sync is told first, the ledger after it.
+// Both fail: the sync is reported first, the ledger after it.
 static void test_failed_both() {
     World world;
     arm_fault(mask("journal_sync") | mask("ledger_write"), 1, EIO, 2);
@@ -169,7 +170,7 @@ static void test_removed_journal() {
     world.check_ledgers();
 }
 
-// So is a ledger's: what stood in it can be read for as long as the writer has it open.
+// The same for a ledger's file: its bytes can be read while the writer has it open.
 static void test_removed_ledger() {
     World world;
     world.wait_durable(world.publish(1, "before"));
@@ -190,7 +191,7 @@ static void test_removed_ledger() {
     CHECK(found.substr(0, old.size()) == old);
 }
 
-// Other code closes descriptors that it does not know, and the numbers become another file's.
+// Other code closes descriptors that it does not know, and opens them for another file.
 static void test_numbers_of_others(const std::string& name, IoOp op) {
     World world;
     world.wait_durable(world.publish(1, "before"));
@@ -231,7 +232,7 @@ static void test_short_writes() {
     }
 }
 
-// What a crash left under the name of a ledger that begins is emptied first.
+// Bytes that a crash left under the name of a new ledger are removed first.
 static void test_left_over() {
     World world;
     const int fd = world.directory.make("ledgers/0000000000000001.data");
@@ -246,7 +247,7 @@ static void test_left_over() {
     CHECK(world.directory.ledger(1, ".data").size() == 64 + 40);
 }
 
-// A ledger that is not there, although it has entries: told, not made up.
+// A ledger that is absent although it has entries: reported, not created.
 static void test_missing_ledger() {
     World world;
     world.log.topics().add(9, 3, false);
@@ -257,7 +258,8 @@ static void test_missing_ledger() {
     CHECK(report.failure.op == IoOp::ledger_open && report.failure.error == ENOENT);
 }
 
-// The mode os: durable after the write. The sync comes within a second, and its failure is told.
+// The mode os: durable after the write. The sync comes within a second, and its failure is
+// reported.
 static void test_mode_os() {
     World world(SyncMode::os);
     arm_fault(mask("journal_sync"), 1, EIO, 1);
@@ -268,7 +270,7 @@ static void test_mode_os() {
     world.check_ledgers();
     CHECK(world.wait_failure().failure.op == IoOp::journal_sync);
     CHECK(std::chrono::steady_clock::now() - begin >= std::chrono::seconds(1));
-    CHECK_ERROR(Code::misuse, world.writer->resume(), "never tried again");
+    CHECK_ERROR(Code::misuse, world.writer->resume(), "never repeated");
     world.use_journal("journal2");
     world.writer->resume();
     world.wait_durable(world.publish(1, "y"));
@@ -291,7 +293,7 @@ static void test_mode_os() {
     CHECK(synced == 4);  // the stop before
 }
 
-// stop(true) writes what waits; stop(false) leaves it to the next writer.
+// stop(true) writes all portions; stop(false) leaves them to the next writer.
 static void test_stop() {
     World world;
     world.publish(1, "flushed", false);
@@ -331,7 +333,8 @@ static void test_redo() {
     CHECK(world.journal("journal1").empty());
 }
 
-// Frames of all sizes, as fast as they come, while the store asks for what is to be synced and changes journals.
+// Frames of all sizes, as fast as they come, while the store asks which ledgers to sync and changes
+// journals.
 static void test_busy() {
     World world;
     u64 seed = 99, d = 0;
@@ -364,7 +367,8 @@ static void test_busy() {
     CHECK(next == d + 1);
 }
 
-// Whoever is told that something is durable finds that it is not pending any more: nobody tells him later.
+// When a caller learns that something is durable, it is not pending any more: no later notice
+// comes.
 static void test_pending() {
     World world;
     for (int i = 0; i < 300; ++i) {
@@ -375,7 +379,7 @@ static void test_pending() {
     }
 }
 
-// Of journals that were named and never used, the last one counts.
+// Of several unused journals, the last one counts.
 static void test_journals_are_numbered() {
     World world;
     world.use_journal("journal2");

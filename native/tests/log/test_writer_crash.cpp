@@ -1,4 +1,4 @@
-// SIGKILL at every point of the writer: whatever was reported durable stands in the files.
+// SIGKILL at every point of the writer: entries that were reported durable are in the files.
 #include "tests/log/writer_world.hpp"
 
 using namespace holdfast;
@@ -13,7 +13,7 @@ std::string entry(int number) {
            std::string(static_cast<std::size_t>(number) * 1500, '.');
 }
 
-// Publishes round after round, each to two topics, and tells what was durable after each.
+// Publishes round after round, each to two topics, and reports what was durable after each.
 void work(World& world, const Line& line, Point point, u64 countdown) {
     arm(point, PointAction::kill, countdown);
     world.start_writer(SyncMode::group);
@@ -26,7 +26,7 @@ void work(World& world, const Line& line, Point point, u64 countdown) {
     }
 }
 
-// The entries that the rounds of a possibly torn journal hold, by topic; cut at the first thing that is not sound.
+// Returns the entries of a possibly torn journal, by topic, up to the first unsound block.
 std::map<u64, std::vector<std::string>> journaled(const std::string& file) {
     std::map<u64, std::vector<std::string>> out;
     u64 d = 1;
@@ -66,7 +66,7 @@ std::map<u64, std::vector<std::string>> journaled(const std::string& file) {
     return out;
 }
 
-// The sound entries at the beginning of a ledger's file, by its index.
+// Returns the sound entries at the start of a ledger's file, by its index.
 std::vector<std::string> ledger_entries(const std::string& path) {
     std::vector<std::string> out;
     if (::access((path + ".data").c_str(), F_OK) != 0 ||
@@ -105,7 +105,7 @@ bool kill_at(Point point, u64 countdown) {
             CHECK(std::equal(expected.begin(), expected.end(), found.begin()));
             for (std::size_t i = expected.size(); i < found.size(); ++i)
                 CHECK(found[i] ==
-                      entry(static_cast<int>(i) + 1));  // ahead, but nothing that was never sent
+                      entry(static_cast<int>(i) + 1));  // ahead, but only with sent ones
         }
     }
     return died;

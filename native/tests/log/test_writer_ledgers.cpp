@@ -1,4 +1,5 @@
-// The writer's ledger files: which are to be synced, which are closed, what a new generation gets; and fork().
+// The writer's ledger files: which are to be synced, which are closed, the files of a new
+// generation; and fork().
 #include <sys/resource.h>
 
 #include "tests/log/writer_world.hpp"
@@ -32,7 +33,7 @@ static void test_unsynced() {
     ledgers.synced(2, ~u64{0});
     CHECK((unsynced(world) == std::vector<u64>{1}));
     ledgers.synced(1, 64 + 80);
-    ledgers.synced(1, 64);  // late news take nothing back
+    ledgers.synced(1, 64);  // late reports undo nothing
     ledgers.synced(99, 1);
     CHECK(unsynced(world).empty());
     world.wait_durable(world.publish(2, "d"));
@@ -45,7 +46,7 @@ static void test_unsynced() {
     world.check_ledgers();
 }
 
-// Few descriptors: files are closed, unsynced ones only after a sync, whose failure is told and not forgotten.
+// Few descriptors: files are closed, unsynced ones only after a sync, whose failure is reported.
 static void test_too_many() {
     rlimit before{};
     CHECK(::getrlimit(RLIMIT_NOFILE, &before) == 0);
@@ -67,9 +68,9 @@ static void test_too_many() {
         CHECK(report.failure.what.find("0000000000000001.data") != std::string::npos);
         world.writer->resume();
         CHECK(world.wait_failure().failure.op ==
-              IoOp::ledger_sync);  // not tried again on the same file
+              IoOp::ledger_sync);  // not repeated on the same file
         CHECK(faults_fired() == 1);
-        ledgers.use_generation(1, 0);  // somebody has made it good
+        ledgers.use_generation(1, 0);  // its file was repaired
         world.writer->resume();
         world.wait_durable(d);
         for (u64 topic = 1; topic <= 30; ++topic)
@@ -98,7 +99,7 @@ static void test_generation() {
            std::vector<std::string>{"new"}));
 }
 
-// A child has no such thread: every call is refused, nothing hangs, and the parent goes on.
+// A child does not have the thread: every call is refused, nothing hangs, and the parent goes on.
 static void test_fork() {
     World world;
     world.wait_durable(world.publish(1, "before"));

@@ -1,4 +1,4 @@
-// A log with its writer in a directory of their own, and what must stand in the files when something was reported.
+// A log with its writer in a directory of their own, and checks of the files after a report.
 #pragma once
 
 #include <poll.h>
@@ -20,7 +20,7 @@ struct RoundSeen {
     std::vector<std::string> frames;
 };
 
-// All rounds of a journal file, each checked; D must be dense from `first_d` on.
+// Returns all rounds of a journal file, each checked; D must be dense from `first_d` on.
 inline std::vector<RoundSeen> rounds_of(const std::string& file, u64 first_d = 1) {
     std::vector<RoundSeen> out;
     std::size_t at = kRoundAlign;
@@ -69,7 +69,7 @@ class World {
         ::close(fd);
     }
 
-    // One entry for one topic; the D that it got.
+    // Sends one entry for one topic; returns its D.
     u64 publish(u64 topic, const std::string& bytes, bool urgent = true) {
         sent[topic].push_back(bytes);
         return apply(frame({test::publish(topic, topic, 0, "p", {{0, 1, bytes}})}), urgent);
@@ -81,7 +81,7 @@ class World {
         return log.finish(urgent).last_d;
     }
 
-    // Until `done` holds for the report, or the writer fails.
+    // Waits until `done` holds for the report, or the writer fails.
     template <class Done>
     WriterReport wait(Done done) {
         for (;;) {
@@ -99,7 +99,7 @@ class World {
         return report;
     }
 
-    // Until the writer fails, or has made `d` durable although it should fail.
+    // Waits until the writer fails, or has made `d` durable although it should fail.
     WriterReport wait_either(u64 d) {
         return wait([d](const WriterReport& each) { return each.durable_d >= d; });
     }
@@ -112,7 +112,7 @@ class World {
         return read_file(directory.path() + "/" + name);
     }
 
-    // Every entry that was sent stands in its ledger.
+    // Checks that every sent entry is in its ledger.
     void check_ledgers() const {
         for (const auto& [topic, entries] : sent) {
             const u64 ledger = const_cast<Log&>(log).topics().get(topic).ledger;

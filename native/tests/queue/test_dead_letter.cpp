@@ -1,4 +1,5 @@
-// Burials when the dead-letter queue is removed or created anew: no message goes where consumers cannot find it.
+// Dead letters when their queue is removed or created again: no message goes where consumers cannot
+// find it.
 #include <memory>
 #include <string>
 #include <vector>
@@ -33,7 +34,7 @@ static u64 waiting(const std::string& name) {
     return out.size();
 }
 
-// A message that has had its only delivery; the next get buries it.
+// A message that has had its only delivery; the next get moves it to the dead letters.
 static void poison(QueueAttachment& work) {
     const std::string data = "poison";
     const Payload payload{reinterpret_cast<const std::byte*>(data.data()), data.size()};

@@ -1,4 +1,4 @@
-// How far a producer of local ingest has put: what it waits for is everything of its own, and nothing that it did not put.
+// The end of a producer's puts in local ingest: all of its own messages, and none of others.
 #include <string>
 #include <vector>
 
@@ -30,7 +30,7 @@ static Verdict put(QueueAttachment& queue, const std::vector<std::string>& messa
     return queue.put(payloads, true);
 }
 
-// Takes and settles what is there; the position behind the last, or 0.
+// Takes and settles the messages that are there; returns the position behind the last, or 0.
 static u64 drain(QueueAttachment& queue) {
     u64 end = 0;
     std::vector<Delivered> out;
@@ -48,13 +48,13 @@ static void test_it_is_behind_the_last() {
     const auto queue = made("end-last");
     CHECK(queue->put_end() == 0);
     u64 before = 0;
-    for (int i = 0; i < 200; ++i) {  // several times round
+    for (int i = 0; i < 200; ++i) {  // several laps
         CHECK(put(*queue, {std::string(static_cast<std::size_t>(i) % 90, 'x')}) == Verdict::ok);
         CHECK(queue->put_end() > before);
         before = queue->put_end();
         CHECK(drain(*queue) == before);
     }
-    // All of one call, however many: they become visible together.
+    // All messages of one call become visible together.
     CHECK(put(*queue, {"a", std::string(100, 'b'), "", "c"}) == Verdict::ok);
     CHECK(queue->put_end() > before && drain(*queue) == queue->put_end());
 }
@@ -65,10 +65,10 @@ static void test_what_was_not_put_does_not_count() {
     while (put(*queue, {std::string(40, 'x')}) == Verdict::ok) before = queue->put_end();
     CHECK(before > 0 && queue->put_end() == before);  // full: nothing was put
     CHECK(drain(*queue) == before);
-    CHECK(queue->put_end() == before);  // whoever takes has put nothing
+    CHECK(queue->put_end() == before);  // a consumer has put nothing
 }
 
-// Each attachment knows its own: who waits for its messages does not wait for those of others.
+// Each attachment knows its own end: a wait for its messages does not include those of others.
 static void test_others_do_not_count() {
     const auto mine = made("end-others");
     QueueAttachment other(directory, "end-others", false);

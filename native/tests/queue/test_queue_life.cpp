@@ -1,5 +1,5 @@
-// What a queue meets in a long life and no short test brings about: others that are quicker each time, a copy that takes
-// longer than the stall limit, a recoverer whose view is a lap old. One thread plays all parts, step by step.
+// Rare cases of a long life. Other processes are faster each time; a copy takes longer than the
+// stall limit; the view of a recoverer is a lap old. One thread plays all parts, step by step.
 #include <functional>
 #include <string>
 #include <vector>
@@ -86,7 +86,7 @@ static void put_and_settle(Queue<Meddled>& q) {
     CHECK(put(q) == Verdict::ok && take(q, taken) == Verdict::ok && q.settle(taken));
 }
 
-// Whoever loses every race is told so; it is not told that the queue is damaged, which it is not.
+// A process that loses every race gets an error that says so, and not that the queue is damaged.
 static void test_contention_is_not_damage() {
     patience_turns = 1000;
     Ring ring(64);
@@ -104,7 +104,7 @@ static void test_contention_is_not_damage() {
     ring.memory.after_load = nullptr;
     CHECK(put(slow) == Verdict::ok && take(slow, taken) == Verdict::ok && slow.settle(taken));
     CHECK(ring.sound(slow));
-    // Where nobody gets on, something is wrong.
+    // Where no process makes progress, the queue is damaged.
     ring.memory.frozen = true;
     CHECK(put(slow) == Verdict::corrupt && slow.fault.what != nullptr);
     CHECK(slow.close() == Verdict::corrupt);
@@ -134,16 +134,16 @@ static void test_a_copy_longer_than_the_stall_limit() {
         large = false;
         if (verdict == Verdict::ok) break;
         CHECK(verdict == Verdict::fenced);
-        // A small one gets through, from another thread perhaps: the large one is not back at the start.
+        // A small put gets through, perhaps from another thread: the large one does not start over.
         CHECK(put(writer) == Verdict::ok && take(reader, taken) == Verdict::ok);
         CHECK(reader.settle(taken));
     }
     CHECK(verdict == Verdict::ok && attempts > 1 && attempts <= 7);
-    // What the limit was doubled by is no delivery.
+    // The doubling of the limit is not a delivery.
     CHECK(take(reader, taken) == Verdict::ok && taken.redelivered == 0);
     CHECK(reader.deliveries_with_this(taken.position) == 1);
     CHECK(reader.settle(taken));
-    // And the next one begins anew.
+    // And the next one starts anew.
     ring.memory.during_copy = [&] {
         for (int ms = 0; ms < 3; ++ms) {
             ++ring.memory.clock_ms;
@@ -154,7 +154,8 @@ static void test_a_copy_longer_than_the_stall_limit() {
     CHECK(ring.sound(writer));
 }
 
-// Two threads put through one object. What the one achieves while the other copies says nothing about the other's mark.
+// Two threads put through one object. The progress of one says nothing about the mark of the other,
+// which copies.
 static void test_fences_of_threads_are_no_deliveries() {
     Ring ring(64);
     Queue<Meddled> writer = ring.attach(0, 1), reader = ring.attach(1, 1);
@@ -200,7 +201,8 @@ static void test_a_limit_comes_down() {
     CHECK(put(writer, 500) == Verdict::fenced);
 }
 
-// One that looked at a block, slept for a lap and then proved its owner dead must not touch what stands there now.
+// A process that read a block, slept for a lap and then proved its owner dead must not touch the
+// new block there.
 static void test_a_recoverer_that_is_a_lap_late() {
     for (const u64 first : {u64{0}, u64{8} << 16, u64{8} << 32, u64{8} << 44}) {
         Ring ring(8, first);
@@ -216,7 +218,8 @@ static void test_a_recoverer_that_is_a_lap_late() {
         const Recovered sum = recover_holding(late, 1, old.position, old.word);
         CHECK(sum.complete && sum.handed_on == 0 && sum.skipped == 0);
         CHECK(take(q, taken) == Verdict::ok && taken.redelivered == 3);
-        // Two recover it at once: the first is stopped before its exchange, the second does all of it.
+        // Two processes recover it at once: the first is stopped before its exchange, the second
+        // does all of it.
         ring.memory.dead = 0;
         Recovered first_one, second_one;
         repair(late, 0, taken.position, taken.word, first_one);
@@ -228,7 +231,8 @@ static void test_a_recoverer_that_is_a_lap_late() {
     }
 }
 
-// Half of the ring, up to what the 32 bits of a block's size tell: a ring of 256 GiB is not for a test.
+// Half of the ring, up to the limit of 32 bits for a block's size: a ring of 256 GiB is not for a
+// test.
 static void test_the_largest_message_of_the_largest_ring() {
     constexpr u64 kFourGiB = u64{1} << 32;
     const auto largest = [](u64 granules) { return Geometry(granules, 1).size_max(); };

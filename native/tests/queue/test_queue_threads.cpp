@@ -1,6 +1,8 @@
-// Real threads on one ring, each as a participant of its own. The explorer goes through all interleavings of a few steps;
-// this goes through many steps of a few interleavings, on the real processor, and under the thread sanitizer
-// (tests/process/core/test_thread_sanitizer.py): it sees a payload byte that is read without being ordered after its write.
+// Real threads on one ring, each as a participant of its own. The explorer goes through all
+// interleavings of a few steps. This test goes through many steps of a few interleavings, on the
+// real processor. It also runs under the thread sanitizer
+// (tests/process/core/test_thread_sanitizer.py), which sees a payload byte that is read without
+// being ordered after its write.
 #include <array>
 #include <atomic>
 #include <string>
@@ -43,7 +45,7 @@ class Threads {
         return {memory, geometry_, base_, slot, Delivery::at_least_once, kNoStallLimit};
     }
 
-    // A message is its number, as often as it fits.
+    // A message is its number, repeated as often as it fits.
     static std::vector<u64> message(u64 number) {
         return std::vector<u64>(1 + number % 40, number);
     }

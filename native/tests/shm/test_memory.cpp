@@ -1,4 +1,4 @@
-// The native memory policy: its words, its blocks, and what a process leaves that dies while writing one.
+// The native memory policy: its words, its blocks, and the state after a death during a write.
 #include <sys/mman.h>
 
 #include <cstring>
@@ -35,7 +35,7 @@ static void test_words() {
     while (memory.now_ms() < first + 20) ::usleep(1000);
     const u64 age = memory.now_ms() - first;  // its clock has steps
     CHECK(age <= (monotonic_ns() - before_ns) / 1'000'000 + 10);
-    CHECK(!memory.take_byte(0));  // nobody attached: nothing can be proven
+    CHECK(!memory.take_byte(0));  // no participant: nothing can be proven
     memory.drop_byte(0);
 }
 

@@ -52,7 +52,7 @@ int main() {
     CHECK(Segment::list(small).size() == 1);                     // nothing of the failures is left
     std::memset(fits->base() + 4096, 0xff, (768 << 10) - 4096);  // every page is there
 
-    // Holes in a file of a full file system: refused at open, before anybody touches them.
+    // Holes in a file of a full file system: refused at open, before any access.
     const std::string path = fits->path();
     CHECK(::truncate(path.c_str(), 4096) == 0 && ::truncate(path.c_str(), 768 << 10) == 0);
     std::shared_ptr<Segment> filler = Segment::create(spec_of(small, "filler", 900 << 10), {});

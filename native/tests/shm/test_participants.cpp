@@ -1,4 +1,5 @@
-// Participants: a byte can be taken if and only if its holder is gone, whatever way it went. (P1 P2 P3 P4)
+// Participants: a lock byte can be taken if and only if its holder is gone, for every kind of end.
+// (P1 P2 P3 P4)
 #include <atomic>
 #include <cstring>
 #include <thread>
@@ -37,7 +38,7 @@ struct Attached {
     Participant participant;
 };
 
-// A child that attaches, says so, and then sleeps until it is killed.
+// A child that attaches, reports it, and then sleeps until it is killed.
 static pid_t start_holder(const std::string& name, const Line& ready) {
     const pid_t child = start([&] {
         Attached me(name);
@@ -48,7 +49,7 @@ static pid_t start_holder(const std::string& name, const Line& ready) {
     return child;
 }
 
-// A description dies with the last process that has it, which may be a moment after the one that was reaped.
+// A description ends with the last process that has it, which may be a moment after the reaped one.
 static bool takes_soon(Participant& by, unsigned slot) {
     for (int i = 0; i < 2000; ++i) {
         if (by.take_byte(slot)) return true;
@@ -70,7 +71,7 @@ static void test_slots() {
     CHECK(a->take_byte(3));                      // never held by anybody
     CHECK(b->take_byte(3) && !a->take_byte(3));  // any number may recover, each of them once
     a->drop_byte(3);
-    Attached c("slots");  // and while one does, nobody has the slot
+    Attached c("slots");  // and meanwhile no process has the slot
     CHECK(c->slot() == 2);
     CHECK_ERROR(Code::too_many_participants, Attached("slots"), "all 4 participants", "pids",
                 std::to_string(::getpid()).c_str());
@@ -139,14 +140,14 @@ static void test_killed_and_stopped() {
     CHECK(me->describe(1).active && !me->describe(1).locked);
 }
 
-// The kernel does not look at pids: a table that claims another's pid proves nothing either way.
+// The kernel does not look at pids: a table with another's pid proves nothing either way.
 static void test_pids_decide_nothing() {
     make("pids");
     Attached me("pids");
     const Line ready;
     const pid_t child = start_holder("pids", ready);
     auto* table = participant_table(*me->segment(), kTable, kSlots);
-    table[1].who = kActiveBit | 0x7ffffffe;  // a pid that nobody has, though its holder lives
+    table[1].who = kActiveBit | 0x7ffffffe;  // a pid that no process has, though its holder lives
     CHECK(!me->take_byte(1));
     kill_and_reap(child);
     table[1].who =
@@ -169,7 +170,8 @@ static void test_exec_drops_it() {
     kill_and_reap(child);
 }
 
-// A forked child gives up the lock, keeps its own private copy, and lives on; the parent's death is still seen.
+// A forked child releases the lock, keeps its own private copy, and lives on; the parent's death is
+// still seen.
 static void test_fork() {
     make("fork");
     Attached me("fork");
@@ -189,7 +191,7 @@ static void test_fork() {
             CHECK_ERROR(Code::misuse, other->join(), "fork()", "open it again");
             CHECK_ERROR(Code::misuse, Participant(other->segment(), kTable, kSlots).join(),
                         "fork()");
-            Attached anew("fork");  // a new attachment is how it goes on
+            Attached anew("fork");  // to go on, it must attach again
             CHECK(anew->slot() == 2 && !anew->take_byte(1) && !anew->forked());
             CHECK(anew->segment()->base()[100'000] ==
                   std::byte{1});  // the stray write stayed private
@@ -212,7 +214,7 @@ static void test_fork() {
     CHECK(takes_soon(me.participant, 2));
 }
 
-// Fork while other threads attach and leave all the time: no child may inherit a lock.
+// Fork while other threads attach and detach all the time: no child may inherit a lock.
 static void test_fork_among_threads() {
     make("threads");
     Attached me("threads", 64);
@@ -237,7 +239,7 @@ static void test_fork_among_threads() {
     for (const pid_t child : children) CHECK(finish(child) == 0);
 }
 
-// A recoverer dies with a dead one's byte in its hands: the kernel hands both on.
+// A recoverer dies while it holds a dead participant's byte: the kernel releases both.
 static void test_recoverer_dies() {
     make("recoverer");
     Attached me("recoverer");
@@ -268,7 +270,8 @@ static void test_recoverer_dies() {
     CHECK(keeper->take_byte(2) && keeper->take_byte(3));
 }
 
-// Killed at each point of attaching and leaving: the slot can be taken, and its mark says what is left to do.
+// Killed at each point of attach and detach: the slot can be taken, and its mark says what is left
+// to do.
 static void test_death_while_attaching() {
     const std::pair<Point, bool> cases[] = {{AttachPoint::attach_locked, false},
                                             {AttachPoint::attach_active, true},
@@ -291,7 +294,7 @@ static void test_death_while_attaching() {
     }
 }
 
-// One description, many threads: the kernel would let all of them in; the bitmap lets one.
+// One description, many threads: the kernel would admit all of them; the bitmap admits one.
 static void test_threads_take_turns() {
     make("turns");
     Attached me("turns");
@@ -314,7 +317,8 @@ static void test_threads_take_turns() {
     CHECK(!me->describe(2).locked && me->take_byte(2));
 }
 
-// What the last holder left is repaired while the byte is shared: others could do it at the same time.
+// The state of the last holder is repaired while the byte is shared: others could do it at the same
+// time.
 static void test_joining_recovers_first() {
     make("joining");
     Attached me("joining");
@@ -330,7 +334,7 @@ static void test_joining_recovers_first() {
         return true;
     });
     CHECK(asked == 1 && next.slot() == 1 && !me->marked_active(1) && !me->take_byte(1));
-    // One that cannot have it alone goes on to the next.
+    // A participant that cannot have a slot alone goes on to the next.
     {
         Attached dead("joining");
         CHECK(dead->slot() == 2);
@@ -341,8 +345,9 @@ static void test_joining_recovers_first() {
     CHECK(other.slot() == 3 && !me->marked_active(2));
 }
 
-// Another process joins, and dies, between the repair and the exclusive lock: a thread marks the slot as it would have.
-// A thread cannot be told to hit the gap, so it is tried until one does.
+// Another process attaches, and dies, between the repair and the exclusive lock: a thread marks the
+// slot as that process would. A thread cannot be timed to hit the gap, so it is tried until one
+// does.
 static void test_joining_recovers_again() {
     make("twice");
     Attached me("twice");
@@ -370,7 +375,7 @@ static void test_joining_recovers_again() {
     CHECK(seen);
 }
 
-// P4. The numbers of all descriptors are closed, and used again, by code that does not know them.
+// P4. Code that does not know the descriptors closes all of them, and opens them again.
 static void test_descriptors_closed_by_others() {
     for (const char* reuse : {"nothing", "a stranger", "the same file"}) {
         const std::string name = "closed." + std::to_string(reuse[0] + reuse[2]);
@@ -401,12 +406,13 @@ static void test_descriptors_closed_by_others() {
         living->drop_byte(1);
         victim.reset();
         for (const OwnedFd& each : strangers)
-            CHECK(::fcntl(each.get(), F_GETFD) >= 0);  // not closed by one who lost them
+            // not closed by the participant that lost them
+            CHECK(::fcntl(each.get(), F_GETFD) >= 0);
         CHECK(living->proven() && !living->lost());
     }
 }
 
-// Removed and created anew under the same name: the old participants and the new ones are strangers.
+// Removed and created again under the same name: old and new participants do not see each other.
 static void test_new_file_same_name() {
     make("again");
     Attached old("again");

@@ -1,4 +1,5 @@
-// Who may open whose segment: strangers' files are refused, groups share when the creator says so.
+// Which user may open a segment: files of strangers are refused, groups share if the creator allows
+// it.
 #include <grp.h>
 
 #include "holdfast/shm/participants.hpp"
@@ -42,7 +43,7 @@ static void attach(const std::string& name) {
 int main() {
     if (::geteuid() != 0) skip("only root can act as two users");
     CHECK(::chmod(directory.c_str(), 01777) == 0);
-    ::umask(0077);  // the mode asked for is the mode given
+    ::umask(0077);  // the mode is as requested
 
     as(kAnn, kShared, [] {
         make("private", 0600);

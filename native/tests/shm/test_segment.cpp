@@ -1,4 +1,4 @@
-// Segments: complete or not there, believed only after every check, refused with words that help.
+// Segments: complete or absent, used only after every check, refused with helpful words.
 #include <sys/resource.h>
 
 #include <cstring>
@@ -29,7 +29,7 @@ static std::shared_ptr<Segment> open_named(const std::string& name, bool adopt =
     return Segment::open(directory, kQueueKind, name, 3, 77, adopt);
 }
 
-// Lets `change` damage the header in the file; `reseal` makes the sum right again.
+// `change` damages the header in the file; `reseal` makes the sum right again.
 template <class Change>
 static void edit_header(const std::string& name, bool reseal, Change change) {
     const std::string path = Segment::path_of(directory, kQueueKind, name);
@@ -125,7 +125,7 @@ static void test_layout_mismatch() {
                 "versions", "layout version: 3 found, 4 expected", "another version", "use that");
     CHECK_ERROR(Code::layout_mismatch, Segment::open(directory, kQueueKind, "versions", 3, 78),
                 "fingerprint", "4d found", "4e expected", "another version");
-    // A future version may sum up its header otherwise: still the versions are what is told.
+    // A future version may sum its header in another way: the error is still about the versions.
     edit_header("versions", false, [](SegmentHeader& h) { h.version = 9; });
     CHECK_ERROR(Code::layout_mismatch, open_named("versions"), "9 found, 3 expected");
 }
@@ -193,7 +193,7 @@ static void test_older_boot() {
     CHECK_ERROR(Code::stale, open_named("old"), "boot id", "before the last boot", "adopt=True");
     CHECK(Segment::inspect(directory, kQueueKind, "old").faults.size() == 1);
     CHECK(open_named("old", true)->base()[4096] == std::byte{5});
-    CHECK(open_named("old")->header().boot_id == this_boot());  // adopted for everybody
+    CHECK(open_named("old")->header().boot_id == this_boot());  // adopted for all processes
 }
 
 static void test_not_a_file() {
@@ -204,13 +204,14 @@ static void test_not_a_file() {
     CHECK_ERROR(Code::denied, Segment::inspect(directory, kQueueKind, "link"), "symbolic link");
     CHECK_ERROR(Code::exists, Segment::create(spec_of("link"), {}), "exists already");
     CHECK(::mkfifo(Segment::path_of(directory, kQueueKind, "fifo").c_str(), 0600) == 0);
-    CHECK_ERROR(Code::denied, open_named("fifo"), "no regular file");  // and does not hang
+    CHECK_ERROR(Code::denied, open_named("fifo"), "regular file");  // and does not hang
     CHECK(::mkdir(Segment::path_of(directory, kQueueKind, "dir").c_str(), 0700) == 0);
-    CHECK_ERROR(Code::denied, open_named("dir"), "no regular file");
-    CHECK_ERROR(Code::denied, Segment::inspect(directory, kQueueKind, "dir"), "no regular file");
+    CHECK_ERROR(Code::denied, open_named("dir"), "regular file");
+    CHECK_ERROR(Code::denied, Segment::inspect(directory, kQueueKind, "dir"), "regular file");
 }
 
-// Killed or gone at each named point, creation leaves nothing that blocks the next; after the link, a good segment.
+// Killed or ended at each named point, creation leaves nothing that blocks the next; after the
+// link, a good segment.
 static void test_death_during_creation() {
     const Point points[] = {SegmentPoint::create_file, SegmentPoint::create_allocated,
                             SegmentPoint::create_initialised, SegmentPoint::create_linked};
@@ -236,7 +237,7 @@ static void test_death_during_creation() {
     }
 }
 
-// Of many who create the same name at once, one wins and all see a complete segment.
+// Of many processes that create the same name at once, one wins and all see a complete segment.
 static void test_race_to_create() {
     const Line go;
     pid_t children[8];
@@ -263,7 +264,7 @@ static void test_race_to_create() {
     CHECK(winners == 1);
 }
 
-// A limit of the process is told as such. (Python ignores SIGXFSZ; so does this test.)
+// A limit of the process is reported as such. (Python ignores SIGXFSZ; so does this test.)
 static void test_limits() {
     in_child([] {
         ::signal(SIGXFSZ, SIG_IGN);

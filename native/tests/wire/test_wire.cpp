@@ -49,7 +49,7 @@ static std::string flow(u64 consumer, u64 permits) {
     return framed(wire_type::flow, fields({{1, consumer}, {2, permits}}));
 }
 
-// Something of everything.
+// A stream with all kinds of commands.
 static std::string sample() {
     std::string out = send(0, 5, single_entry(5, "alone"));
     out += send(1, 6, batch_entry(6, {"a", "bc", ""}), {{3, 3}, {6, 8}});
@@ -85,7 +85,7 @@ static void test_sample() {
     CHECK(heard.commands.size() == 2 && heard.commands[1].first == 1003);
 }
 
-// What is joined is of one consumer.
+// Only commands of one consumer are joined.
 static void test_two_consumers() {
     WireJudge judge;
     judge.feed(ack(2, {{{1, 7}, {2, 0}}}) + ack(3, {{{1, 7}, {2, 1}}}) + flow(2, 10) + flow(3, 5));
@@ -95,7 +95,7 @@ static void test_two_consumers() {
     CHECK(judge.heard().permits.at(2) == 10 && judge.heard().permits.at(3) == 5);
 }
 
-// The last number is not used: what follows it could not be counted.
+// The last number is not used: its successor could not be counted.
 static void test_sequences() {
     constexpr u64 last = ~u64{0} >> 1;
     WireJudge judge;
@@ -106,7 +106,7 @@ static void test_sequences() {
     CHECK(judge.heard().refused.at(1)[0].second == static_cast<int>(SendFault::malformed));
     CHECK(judge.heard().refused.at(2)[0].second == static_cast<int>(SendFault::malformed));
     CHECK(judge.heard().refused.at(3)[0].second == static_cast<int>(SendFault::malformed));
-    // A batch covers as many as it has messages: what is taken of it can be applied, or it is refused.
+    // A batch covers as many numbers as it has messages: an accepted one can be applied.
     const std::string batch = batch_entry(6, {"a", "b", "c"});
     WireJudge edge;
     edge.feed(send(0, last - 3, batch) + send(1, last - 2, batch) + send(2, last - 1, batch));
@@ -202,7 +202,7 @@ static void test_so_many_commands_at_once() {
     CHECK(reader.pending() == 0);
 }
 
-// I80: what came after it would stand before it when its producer sends it again.
+// I80: later messages would be stored before it when its producer sends it again.
 static void test_after_a_refusal() {
     const std::string good = single_entry(1, "good"), bad("\x0e\x01\0\0\0\0", 6);
     std::string torn = good;
@@ -228,7 +228,7 @@ static void test_every_bit() {
     }
 }
 
-// Every number of four bytes that could be a size becomes a bad one.
+// Every four bytes that could be a size become a bad one.
 static void test_bad_sizes() {
     const std::string stream = sample();
     const u32 sizes[] = {0, 1, 3, 4, 7, 8, 255, 65535, 65536, 65537, 0x7fffffff, 0x80000000, ~0u};

@@ -1,4 +1,5 @@
-// The fuzzer of the wire codec without its compiler: the streams in $HOLDFAST_CORPUS, and random changes of them.
+// The fuzzer of the wire codec without libFuzzer: the streams in $HOLDFAST_CORPUS, and random
+// changes of them.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -51,7 +52,7 @@ static std::string changed(std::string stream, const std::string& other, std::mt
     return stream;
 }
 
-// Leaves the stream in $HOLDFAST_CORPUS_FOUND before it is judged, whatever becomes of this process then.
+// Stores the stream in $HOLDFAST_CORPUS_FOUND before it is judged, in case this process dies.
 static void judge(const std::string& stream) {
     constexpr std::size_t kNoteBytes = 1 << 20;
     static char* const note = [] {

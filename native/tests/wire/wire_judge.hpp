@@ -1,10 +1,12 @@
-// Feeds any bytes to the wire codec and judges what comes of them, for tests and for the fuzzer.
+// Feeds any bytes to the wire codec and judges the result, for tests and for the fuzzer.
 //
-// - the frame that was built is sound, and has one publish for each run of SENDs, with the entries that its item counts;
-// - every entry that was taken is sound, and can be delivered: the frames of that are read back;
-// - it does not matter in which pieces the bytes arrive, nor how many commands are taken at once;
-// - of a producer of which something was refused, for more than its checksum, nothing is taken afterwards;
-// - no more is kept than a frame can have.
+// - the built frame is sound, and has one publish for each run of SENDs, with the entries that its
+// item counts;
+// - every accepted entry is sound, and can be delivered: its frames are read back;
+// - the result does not depend on the pieces in which the bytes arrive, nor on the limit of
+// commands;
+// - after a refused SEND, for more than its checksum, nothing more of its producer is accepted;
+// - at most the bytes of one frame are kept.
 #pragma once
 
 #include <map>
@@ -24,12 +26,12 @@ namespace holdfast::test {
 
 inline constexpr u64 kJudgedFrameMax = u64{1} << 16;
 
-// All that one stream led to, in a form that does not depend on how its bytes arrived.
+// All results of one stream, in a form that does not depend on how its bytes arrived.
 struct Heard {
     std::map<u64, std::vector<std::string>> entries;  // by producer
     std::map<u64, std::vector<std::pair<u64, u64>>> sent;
     std::map<u64, std::vector<std::pair<u64, int>>> refused;
-    // What is acknowledged has no order.
+    // Acknowledged ids have no order.
     std::map<std::pair<u64, bool>, std::multiset<std::pair<u64, u64>>> whole;
     std::map<u64, std::multiset<std::tuple<u64, u64, u32, std::vector<u64>>>> parts;
     std::vector<std::tuple<u64, u64, bool>> receipts;  // ACKs that want one
@@ -46,7 +48,7 @@ class WireJudge {
         for (u64 id = 0; id < 4; ++id) reader_.set_producer(id, id + 10, id + 20, id + 30, "p");
     }
 
-    // In pieces of at most so many commands and items.
+    // With limits for commands and items.
     void feed(std::string_view data, u64 commands_max, u64 items_max = WireReader::kAll) {
         feed_some(data, commands_max, items_max);
         while (reader_.stalled()) feed_some({}, commands_max, items_max);
@@ -233,7 +235,7 @@ class WireJudge {
     std::set<u64> failed_;
 };
 
-// Puts the right sum into each SEND of a stream, so that what is behind the sum is reached, too.
+// Puts the right sum into each SEND of a stream, so that the code behind the check is reached, too.
 inline void repair_sums(std::string& stream) {
     std::size_t at = 0;
     while (stream.size() - at >= kWireSizes) {
@@ -247,7 +249,7 @@ inline void repair_sums(std::string& stream) {
     }
 }
 
-// The first byte says how the rest arrives: bit 0 with right sums, the others in pieces of which size.
+// The first byte says how the rest arrives: bit 0 with right sums, the others the size of pieces.
 inline void judge_stream(std::string_view input) {
     if (input.empty()) return;
     const u8 how = static_cast<u8>(input[0]);

@@ -140,7 +140,7 @@ class SimWriter:
         if self._failure is None:
             raise Misuse("the writer has not failed")
         if self._failure[0] == "journal_sync" and self._next is None:
-            raise Misuse("a failed sync is never tried again on the same file; call use_journal() first")
+            raise Misuse("a failed sync is never repeated on the same file; call use_journal() first")
         self._failure = None
         self._work.set()
 

@@ -1,4 +1,7 @@
-"""Frames and entries of the core against a codec written by hand (entry_bytes.py) and hostile bytes."""
+"""Frames and entries of the core against a codec in Python and hostile bytes.
+
+The codec is entry_bytes.py, written by hand.
+"""
 
 from __future__ import annotations
 
@@ -131,7 +134,7 @@ def test_memory_of_a_frame_is_reused_only_when_nobody_has_it() -> None:
     kept = bytes(view)
     for i in range(20):
         build(i)
-    assert view == kept  # a view is somebody, too
+    assert view == kept  # a view holds the buffer, too
 
 
 # -- entries that the core makes -----------------------------------------------------------------------------
@@ -308,7 +311,7 @@ def test_what_is_not_said() -> None:
         ([(6, base64.b64encode(b"\x00\xff")), (17, 1)], b"\x00\xff"),
         ([(6, b"no base64!"), (17, 1)], "no base64!"),
         ([(6, b"text"), (30, 1)], None),
-        ([(6, b"\xff\xfe")], "\udcff\udcfe"),  # not UTF-8: nothing is lost, and nothing raised
+        ([(6, b"\xff\xfe")], "\udcff\udcfe"),  # not UTF-8: no byte is lost, and nothing is raised
     ],
 )
 def test_keys(fields: Fields, key: str | bytes | None) -> None:
@@ -323,7 +326,7 @@ def test_keys(fields: Fields, key: str | bytes | None) -> None:
         (b"\x0e\x02" + bytes(20), "magic"),
         (entry([], b"x"), "lacks"),
         (entry(NEEDED[:2], b"x"), "lacks"),
-        (entry([*NEEDED, (4, b"\x0a\x01k")], b""), "no protocol buffer"),
+        (entry([*NEEDED, (4, b"\x0a\x01k")], b""), "not a protocol buffer"),
         (entry([*NEEDED, (11, 0)], b""), "number of messages"),
         (entry([*NEEDED, (11, -1)], b"12345678"), "number of messages"),
         (entry([*NEEDED, (11, 1 << 20)], b"12345678"), "number of messages"),
@@ -352,7 +355,7 @@ def test_every_truncation_and_every_bit() -> None:
 
 @pytest.mark.parametrize("seed", seeds("metadata", test=1))
 def test_metadata_of_random_bytes_under_a_right_sum(seed: int) -> None:
-    """The sum says that nothing was changed on the way, not that the sender is honest."""
+    """The sum shows that the bytes are unchanged, not that the sender is honest."""
     rng = random.Random(seed)
     whole = entry([*NEEDED, (4, pair("k", "v")), (11, 2)], batch_payload([([], b"one"), ([], b"two")]))
     sound = 0

@@ -1,4 +1,4 @@
-"""The wire codec of the core: what arrives is taken apart, what is sent is what the generated code reads."""
+"""The wire codec of the core: input is split, output is what generated code reads."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def entry(payload: bytes = b"payload", sequence: int = 0, **more: Any) -> bytes:
 
 
 def described(payload: bytes, **fields: Any) -> bytes:
-    """An entry with these fields in its metadata."""
+    """Return an entry with these fields in its metadata."""
     metadata = pb.MessageMetadata(producer_name="p", sequence_id=1, publish_time=1, **fields)
     return summed(metadata.SerializeToString(), payload)
 
@@ -67,7 +67,7 @@ def sequences(*pairs: tuple[int, int]) -> bytes:
 
 
 class Connection:
-    """A reader with producers 1 to 3 of topics 11 to 13, and a frame."""
+    """Return a frame and a reader with producers 1–3 of topics 11–13."""
 
     def __init__(self, frame_max: int = 5_308_416) -> None:
         self.reader = _core.WireReader(frame_max)
@@ -168,7 +168,7 @@ def test_producers_come_and_go() -> None:
 def test_what_cannot_be_stored_is_refused(data: bytes, more: dict[str, int], code: int) -> None:
     connection = Connection()
     assert connection.feed(send(1, 5, data, **more)) == [(2, 1, 5, code)]
-    # A wrong checksum is an accident of one message; after anything else the order would be lost.
+    # A wrong checksum concerns one message; after any other fault the order would be lost.
     after = (1, 1, 1) if code == 1 else (2, 1, 6)
     assert connection.feed(send(1, 6, entry()))[0][:3] == after
     assert connection.feed(send(2, 6, entry()))[0][:3] == (1, 2, 1)  # the connection goes on
@@ -360,7 +360,7 @@ def test_ordinals_are_those_of_the_ids(
         (b"GET / HTTP/1.1\r\n\r\n", "a frame of 1195725856 bytes"),
         (struct.pack(">II", 4, 1), "a command of 1 bytes in a frame of 4"),
         (struct.pack(">II", 4, 0), "no type"),
-        (struct.pack(">II", 5, 1) + b"\xff", "no protocol buffer"),
+        (struct.pack(">II", 5, 1) + b"\xff", "not a protocol buffer"),
         (struct.pack(">II", 6, 2) + b"\x08\x06", "a SEND without"),
         (struct.pack(">II", 6, 2) + b"\x08\x0a", "an ACK that is not sound"),
         (struct.pack(">II", 6, 2) + b"\x08\x0b", "a FLOW without"),
@@ -372,7 +372,7 @@ def test_ordinals_are_those_of_the_ids(
 def test_a_broken_stream_ends_with_a_reason(data: bytes, reason: str) -> None:
     connection = Connection()
     items = connection.feed(send(1, 0, entry()) + data + send(1, 1, entry()))
-    assert [item[0] for item in items] == [1, 5]  # what was good before it has been taken
+    assert [item[0] for item in items] == [1, 5]  # earlier good frames were taken
     assert reason in items[1][1]
     assert connection.reader.broken
     assert connection.reader.pending == 0
@@ -521,7 +521,7 @@ def test_sequences_that_are_none() -> None:
 
 
 def run_of(*data: bytes) -> _core.Entries:
-    """As if read from ledger 7, entry 40 and on."""
+    """Build a run as if read from ledger 7, entry 40 and on."""
     blocks = b"".join(padded_block(40 + i, each) for i, each in enumerate(data))
     return _core.parse_run(7, 1000, 40, b"", blocks)
 

@@ -1,4 +1,4 @@
-"""The writer on real files: what it reports stands in them, through failures, signals and forks."""
+"""The writer on real files: reported bytes are there, after failures, signals and forks."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_round_trip(world: World) -> None:
 
 
 def test_the_thread_needs_no_gil(world: World) -> None:
-    """This loop never lets go of the GIL, and the writer goes on."""
+    """This loop never releases the GIL, and the writer goes on."""
     d = world.publish(1, b"x" * 100_000)
     poll = world.writer.poll
     deadline = time.monotonic() + 20
@@ -80,7 +80,7 @@ def test_a_writer_that_is_forgotten_ends(tmp_path: Path) -> None:
 
 
 def threading_count() -> int:
-    """Threads of this process as the system counts them."""
+    """Count the threads of this process, as the system sees them."""
     return len(list(Path("/proc/self/task").iterdir()))
 
 
@@ -106,7 +106,7 @@ def test_a_failed_sync_moves_the_round(world: World) -> None:
     d = world.publish(1, b"failed")
     assert world.failed()[0] == "journal_sync"
     assert world.writer.poll()[:2] == (d - 1, d - 1)
-    with pytest.raises(Misuse, match="never tried again on the same file"):
+    with pytest.raises(Misuse, match="never repeated on the same file"):
         world.writer.resume()
     world.use_journal("journal2")
     world.writer.resume()
@@ -126,7 +126,7 @@ def test_short_writes(world: World, size: int) -> None:
 
 
 def test_every_failure_once(tmp_path: Path) -> None:
-    """The N-th call fails, N rising until a run passes without a failure; each run ends complete."""
+    """The N-th call fails, N rising until a run without failure; each run ends complete."""
     for op in ("write", "open", "sync"):
         number = 0
         while True:
