@@ -1,4 +1,4 @@
-"""The benchmark runs, fills table and JSON, and judges what it measured. Never how fast anything is."""
+"""The queue's benchmark runs, fills table and JSON, and judges; speed is not tested."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The server's benchmark: it runs, says what it measured, and judges by it."""
+"""The server's benchmark runs, reports its measurements, and judges them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.kit.command import run_process
 
 
 def test_quick_run(tmp_path: Path, runtime_directory: Path) -> None:
-    """Without peers, which may not be there: ours, with frames and with the official client."""
+    """Without peers, which may be absent: ours, with frames and with the official client."""
     out = tmp_path / "all.json"
     done = run_process(
         *(

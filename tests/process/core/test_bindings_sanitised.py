@@ -1,11 +1,12 @@
 """Core and bindings under the thread sanitizer, and under those for addresses and undefined behaviour.
 
-The extension is compiled anew with each (a minute each), so all of it is for `make nightly`. In `make test`
-the core alone is under the same sanitizers (test_thread_sanitizer.py, test_native.py). What only the bindings
-can do wrong is found there by what threads get (tests/unit/queue/test_threads.py, test_points_threads.py).
+Each sanitizer compiles the extension again (a minute each), so all of it is for `make nightly`. In `make
+test` the core alone is under the same sanitizers (test_thread_sanitizer.py, test_native.py). There,
+tests/unit/queue/test_threads.py and test_points_threads.py find faults of the bindings by the results of
+threads.
 
-Nothing is suppressed: CPython's own locks, the GIL among them, are those of the C library, which it sees.
-One build has mutants in it, chosen at run time: a run that reports nothing must be able to.
+Nothing is suppressed: CPython's own locks, with the GIL, are those of the C library, which the sanitizer
+sees. One build has mutants in it, chosen at run time, to show that the sanitizer reports them.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ PYTEST = (
 )
 OPTIONS = ("-q", "-n0", "-p", "no:cacheprovider")
 BUSY = "tests/unit/core/test_writer.py::test_stop_lets_other_threads_run"
-"""It counts what Python does beside the writer, which is another number here."""
+"""It counts the steps of Python beside the writer, which are fewer under a sanitizer."""
 PROGRAMS: dict[str, tuple[str, ...]] = {
     "queues": ("from tests.kit.queue import threads\nthreads.main(4)\n",),
     "threads": (PYTEST, *OPTIONS, "tests/unit/queue", "tests/process/queue/test_threads_buried.py"),
@@ -109,13 +110,16 @@ def addresses() -> Path:
 
 
 class Sanitised:
-    """One run, and what the sanitizer reported: in files, for a test runner takes the screen's words."""
+    """Run a test and return the sanitizer's reports, from files.
+
+    A test runner captures the terminal.
+    """
 
     def __init__(self, package: Path, library: str, program: str, scratch: Path, mutant: str = "") -> None:
         words, log = PROGRAMS[program], scratch / "report"
         options = {
             "HOLDFAST_NIGHTLY": "",  # a slice: each takes ten times as long
-            "ASAN_OPTIONS": f"log_path={log}:detect_leaks=0",  # CPython keeps much until its end
+            "ASAN_OPTIONS": f"log_path={log}:detect_leaks=0",  # CPython frees much only at its end
             "UBSAN_OPTIONS": f"log_path={log}",
             "TSAN_OPTIONS": f"log_path={log}:exitcode=66:halt_on_error={1 if mutant else 0}",
             CHOICE: mutant,
@@ -141,7 +145,7 @@ def test_a_race_is_seen(threads: Path, tmp_path: Path, mutant: Mutant) -> None:
 
 
 def test_memory_that_calls_share_is_seen(threads: Path, tmp_path: Path) -> None:
-    """No access of it is a race, for it is under the GIL: threads at named points meet in it."""
+    """Under the GIL no access is a race: threads at named points show the fault."""
     run = Sanitised(threads, "tsan", "points", tmp_path, NUMBERS["taken-shared"])
     assert "heap-use-after-free" in run.report
 

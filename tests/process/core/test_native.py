@@ -1,4 +1,4 @@
-"""The native tests: the programs of native/tests, compiled together with sanitizers, each run by itself."""
+"""The programs of native/tests, compiled together with sanitizers, each run by itself."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def build_unit(unit: str) -> Path:
 
 @pytest.fixture(scope="module")
 def units() -> Iterator[dict[str, Future[Path]]]:
-    """All programs, in units compiled at the same time."""
+    """Compile all programs, in units at the same time."""
     with ThreadPoolExecutor(len(native.UNITS)) as pool:
         yield {unit: pool.submit(build_unit, unit) for unit in native.UNITS}
 
@@ -37,7 +37,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_corpus(tmp_path_factory.mktemp("corpus"))
 
 
-@pytest.mark.timeout(600)  # the first one waits for compilers that others may keep busy
+@pytest.mark.timeout(600)  # the first one waits for compilers that other tests may keep busy
 @pytest.mark.parametrize("program", native.PROGRAMS)
 def test_native(
     program: str, units: dict[str, Future[Path]], corpus: Path, tmp_path: Path, counts: Callable[[str], None]

@@ -28,7 +28,7 @@ def test_a_writer_that_is_killed(tmp_path: Path, start: Start) -> None:
     last = 0
     for _ in range(5):
         writer = start(write_for_ever, path)
-        assert writer.hear() == last  # the next one goes on where the last one died
+        assert writer.hear() == last  # the next writer goes on where the last one died
         until(lambda: reader.read()[1] > last + 100)  # noqa: B023
         for _ in range(2000):
             incarnation, first, visible, table, state = reader.read()

@@ -1,6 +1,6 @@
-"""The queue under the thread sanitizer: each plain access of real threads is ordered by a declared order.
+"""The queue under the thread sanitizer: declared orders cover all plain accesses of threads.
 
-One build has the weakened orders in it, chosen at run time (kit/native.py): what is seen is the change.
+One build has the weakened orders in it, chosen at run time (kit/native.py), so that only the change is seen.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The core's writer and deaths: a process that dies at every point, and a forked child."""
+"""The core's writer and deaths: at every point, and in a forked child."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def publish_until_death(directory: str, point: str, countdown: int) -> None:
 @pytest.mark.parametrize("countdown", [1, 4])
 @pytest.mark.parametrize("point", WRITER_POINTS)
 def test_death_at_every_point(tmp_path: Path, start: Start, point: str, countdown: int) -> None:
-    """Whatever was reported durable is in the journal and in the ledgers; and nothing that was not sent."""
+    """Durable entries are in the journal and the ledgers; no other entry is."""
     countdown = min(countdown, 2) if point == "ledger_open" else countdown
     start(publish_until_death, str(tmp_path), point, countdown).wait(-signal.SIGKILL)
     told = tmp_path / "confirmed"

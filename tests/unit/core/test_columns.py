@@ -1,4 +1,4 @@
-"""Entries as Arrow's columns: the rows that a client would read, whatever the entries and the cuts."""
+"""Entries as Arrow columns: the rows that clients would read, for all entries and cuts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.kit.slices import seeds
 
 EVERY = [*COLUMNS, "encryption"]
 
-importlib.import_module("pandas")  # else the first test that needs it takes the time
+importlib.import_module("pandas")  # else the first test that needs it is slow
 
 
 def rows_of(topic: MemoryTopic, start: int, stop: int, wish: Wish | None = None) -> list[dict[str, Any]]:
@@ -46,7 +46,7 @@ def test_random_entries_are_the_rows_that_were_sent(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", seeds("column ranges", test=10))
 def test_ranges_cut_anywhere_are_the_same_rows(seed: int) -> None:
-    """I150: a message belongs to one range, also one whose parts stand in several."""
+    """I150: a message belongs to one range, even if its parts are in several."""
     made = Maker(100 + seed)
     made.any(80)
     topic = MemoryTopic(made.entries)
@@ -84,7 +84,7 @@ def test_filters_are_exact() -> None:
 
 
 def test_how_a_key_travels_and_the_key_of_order() -> None:
-    """What a replay needs to write a message as it was."""
+    """A replay needs these columns to write a message as it was."""
     must: Fields = [(METADATA["producer_name"], b"p"), (METADATA["sequence_id"], 1)]
     must.append((METADATA["publish_time"], 1))
 
@@ -95,7 +95,7 @@ def test_how_a_key_travels_and_the_key_of_order() -> None:
         return [
             [(key, b"YWI="), (flag, 1), (order, b"\xff")],
             [(key, b"YWI=")],
-            [(key, b"?"), (flag, 1)],  # says that it is base64, and is none
+            [(key, b"?"), (flag, 1)],  # says that it is base64, and is not
             [(order, b"")],
             [],
         ]
@@ -182,13 +182,13 @@ def test_times_that_nobody_means_are_null() -> None:
 
 
 def reseal(data: bytes) -> bytes:
-    """With the right sum, so that only what is inside is wrong."""
+    """Return an entry with the right sum, so that only its content is wrong."""
     return data[:2] + crc32c(data[6:]).to_bytes(4, "big") + data[6:] if len(data) > 6 else data
 
 
 @pytest.mark.parametrize("seed", seeds("hostile entries", test=6))
 def test_hostile_entries_hold_up_nothing(seed: int) -> None:
-    """I151: an entry is refused by its position, or is rows; those behind it are right."""
+    """I151: an entry is rows, or is refused by its position; later entries are right."""
     made = Maker(400 + seed)
     made.any(12)
     good = entry([(1, b"p"), (2, 5), (3, 1)], b"good")
@@ -241,7 +241,10 @@ def test_damaged_blocks_are_named_or_left_out_and_counted() -> None:
 
 
 def test_a_beginning_that_is_trimmed_meanwhile_takes_nothing_along() -> None:
-    """It was seen before the range; when the message is joined it is gone. No other of the range is."""
+    """A part was seen before the range and is gone when the message is joined.
+
+    Only that message is lost.
+    """
     fields: Fields = [(1, b"p"), (2, 0), (3, 1)]
     chunked = [*fields, (METADATA["uuid"], b"u"), (METADATA["num_chunks_from_msg"], 2)]
     parts = [entry([*chunked, (METADATA["chunk_id"], i)], b"part") for i in range(2)]
@@ -266,7 +269,7 @@ def test_a_beginning_that_is_trimmed_meanwhile_takes_nothing_along() -> None:
 def test_a_beginning_that_was_trimmed_is_a_loss_to_whoever_had_a_right_to_it(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """A reader that began at `whole` misses what was trimmed behind that, and nothing before it."""
+    """A reader that starts at `whole` misses only what was trimmed behind it."""
     fields: Fields = [(1, b"p"), (2, 0), (3, 1)]
     chunked = [*fields, (METADATA["uuid"], b"u"), (METADATA["num_chunks_from_msg"], 3)]
     parts = [entry([*chunked, (METADATA["chunk_id"], i)], b"part") for i in range(3)]
@@ -276,7 +279,8 @@ def test_a_beginning_that_was_trimmed_is_a_loss_to_whoever_had_a_right_to_it(
         rows_of(cut, *cut.plan(), Wish(["value"], whole=FIRST - 1))
     for whole in (None, FIRST, FIRST + 5):
         assert [row["value"] for row in rows_of(cut, *cut.plan(), Wish(["value"], whole=whole))] == [b"end"]
-    torn = MemoryTopic([parts[0], parts[2], end])  # its producer never sent it whole: nothing was lost here
+    # its producer never sent it whole, so nothing was lost here
+    torn = MemoryTopic([parts[0], parts[2], end])
     assert [row["value"] for row in rows_of(torn, *torn.plan(), Wish(["value"], whole=0))] == [b"end"]
     assert [row["value"] for row in rows_of(torn, FIRST + 1, FIRST + 3, Wish(["value"], whole=0))] == [b"end"]
     assert caplog.text.count("and it is left out") == 5
@@ -294,7 +298,8 @@ def test_a_chunked_message_without_its_beginning_is_left_out(caplog: pytest.LogC
     assert rows_of(MemoryTopic(parts[1:]), FIRST, FIRST + 2) == []
     assert "beginning of this chunked message is missing" in caplog.text
     assert rows_of(MemoryTopic([parts[0], parts[2]]), FIRST, FIRST + 2) == []
-    again = MemoryTopic([parts[0], parts[0], parts[1], parts[1], parts[2]])  # sent again after a break
+    # sent again after a broken connection
+    again = MemoryTopic([parts[0], parts[0], parts[1], parts[1], parts[2]])
     assert [row["value"] for row in rows_of(again, FIRST, FIRST + 5)] == [b"partpartpart"]
 
 
@@ -305,7 +310,7 @@ def chunked(uuid: bytes, count: int, payload: bytes = b"part") -> list[bytes]:
 
 
 def test_a_last_part_that_was_sent_again_is_no_second_row(caplog: pytest.LogCaptureFixture) -> None:
-    """I150: wherever ranges are cut; the clients drop it, too, and nobody has lost anything."""
+    """I150: an incomplete message is dropped for every cut, as clients do; nothing is lost."""
     first, last = chunked(b"u", 2)
     plain = entry([(1, b"p"), (2, 0), (3, 1)], b"plain")
     topic = MemoryTopic([plain, first, plain, last, plain, last, last])
@@ -315,14 +320,14 @@ def test_a_last_part_that_was_sent_again_is_no_second_row(caplog: pytest.LogCapt
                  for row in rows_of(topic, low, high, Wish(EVERY, whole=0))]  # fmt: skip
         assert [row["value"] for row in found] == [b"plain", b"plain", b"part0part1", b"plain"], edges
     assert caplog.text == ""
-    # Its first part is trimmed by now: whoever read the last part before has had it.
+    # Its first part is trimmed by now: a reader that read the last part before has had it.
     gone = MemoryTopic([last, plain, last])
     rows = rows_of(gone, FIRST + 1, FIRST + 3, Wish(EVERY, whole=0))
     assert [row["value"] for row in rows] == [b"plain"]
 
 
 def test_parts_that_say_they_are_batches_are_parts() -> None:
-    """No part of a chunked message is taken apart by itself, in or before the range."""
+    """Parts of a chunked message are never split alone, in or before the range."""
     fields: Fields = [
         (1, b"p"),
         (2, 0),
@@ -339,7 +344,7 @@ def test_parts_that_say_they_are_batches_are_parts() -> None:
 
 
 def test_parts_before_the_range_are_checked_as_those_in_it() -> None:
-    """Their own sums: nothing is taken from an entry before."""
+    """Entries have sums of their own: nothing is taken from an entry before its check."""
     first, last = chunked(b"u", 2)
     bad = bytearray(first)
     bad[-1] ^= 1
@@ -371,7 +376,7 @@ def test_a_part_that_is_damaged_when_it_is_joined_is_named() -> None:
 
 
 def test_beginnings_are_looked_for_only_where_they_are_needed() -> None:
-    """Not without a last part in the range, and no further than to where the beginning stands."""
+    """Read before the range only for a last part in it, up to its start."""
     plain = entry([(1, b"p"), (2, 0), (3, 1)], b"x" * 100)
     parts = chunked(b"u", 3)
     lowest = 1 << 62
@@ -395,7 +400,7 @@ def test_beginnings_are_looked_for_only_where_they_are_needed() -> None:
 
 
 def test_rows_of_damage_end_a_batch_as_others_do() -> None:
-    """I151: however many entries are damaged, and whatever is said of them."""
+    """I151: for any number of damaged entries, and any text about them."""
 
     class Damaged(MemoryTopic):
         def run(self, start: int, stop: int) -> Any:
@@ -416,7 +421,7 @@ def test_rows_of_damage_end_a_batch_as_others_do() -> None:
 
 @pytest.mark.parametrize("compression", [1, 2, 3, 4])
 def test_compressed_bytes_are_held_to_their_size(compression: int) -> None:
-    """A codec that fills less than it was told would hand out memory of this process."""
+    """A codec that fills less than the declared size exposes no memory of this process."""
     for data in (b"", b"a", b"abc" * 1000, random.Random(1).randbytes(5000)):
         packed = compress(compression, data)
         assert bytes(unpack(compression, len(data), packed)) == data
@@ -434,7 +439,7 @@ def test_compressed_bytes_are_held_to_their_size(compression: int) -> None:
 
 
 def test_sizes_that_are_not_true_take_no_memory() -> None:
-    """A few bytes that tell of a gigabyte."""
+    """A few bytes that declare a gigabyte."""
     told = (1 << 30) - 1
     header = bytes([0x80 | told >> 7 * i & 0x7F for i in range(4)]) + bytes([told >> 28])
     endless = zstd_without_size(b"x" * 1000)
@@ -450,10 +455,10 @@ def test_sizes_that_are_not_true_take_no_memory() -> None:
 
 
 def test_what_opens_to_too_much_is_refused_by_its_position() -> None:
-    """I151: a few KiB that open to more than anybody has room for, and all is as its producer says."""
+    """I151: a few KiB that expand beyond the memory, with sizes as their producer declares."""
     fields: Fields = [(METADATA["producer_name"], b"p"), (METADATA["sequence_id"], 1)]
     fields.append((METADATA["publish_time"], 1))
-    size = (256 << 20) + 1  # as docs/guide/source.md tells
+    size = (256 << 20) + 1  # as docs/guide/source.md says
     packed = compress(3, bytes(size))
     assert len(packed) < 1 << 20
     large: Fields = [*fields, (METADATA["compression"], 3), (METADATA["uncompressed_size"], size)]
@@ -472,7 +477,7 @@ def test_what_opens_to_too_much_is_refused_by_its_position() -> None:
 
 @pytest.mark.parametrize("permissive", [False, True])
 def test_no_room_is_no_damage(monkeypatch: pytest.MonkeyPatch, permissive: bool) -> None:
-    """A payload that is sound is not left out because this process has no memory just now."""
+    """A sound payload is not left out because this process lacks memory for a moment."""
 
     class Full:
         def decompress(self, *_: Any) -> bytes:
@@ -488,7 +493,7 @@ def test_no_room_is_no_damage(monkeypatch: pytest.MonkeyPatch, permissive: bool)
 
 
 def test_parts_that_never_end_take_little() -> None:
-    """I151: neither time nor memory, also if they come again and again."""
+    """I151: repeated damage costs neither time nor memory."""
     topic: Any = MemoryTopic([])
 
     def took(parts: int) -> float:

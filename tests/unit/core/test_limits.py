@@ -22,7 +22,7 @@ from tests.kit.ledger.entry_bytes import decode_frame, decode_publish, ledger
 from tests.kit.server.pulsar_recorder import frame_of
 
 LEFT = 1 << 32
-"""So many numbers of events and ledgers are kept back: a frame has fewer."""
+"""The numbers of events and ledgers that are kept in reserve: a frame has fewer."""
 WORD = (1 << 64) - 1
 SEQUENCE_MAX = NUMBER_MAX - 1
 FRAME_MAX = 5_308_416
@@ -49,7 +49,7 @@ def applied(log: Log, frame: bytes, index: int = 1) -> Any:
 @pytest.mark.parametrize("span", [1, 2, 3, 1000, LEFT - 1])
 @pytest.mark.parametrize("before", [0, 1, 2])
 def test_what_a_frame_takes_is_what_the_log_applies(span: int, before: int) -> None:
-    """A frame that is written and cannot be applied would stop the broker."""
+    """A frame that can be written and not applied would stop the broker."""
     frame = Frame()
     sequence = SEQUENCE_MAX + 1 - span + 1 - before
     if before == 0:
@@ -71,7 +71,7 @@ def test_spans_have_32_bits(span: int) -> None:
 
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_a_batch_at_the_last_sequence(count: int) -> None:
-    """As a client sends it: what is refused is answered, and nothing of it is in the frame."""
+    """A refused SEND is answered, and no byte of it is in the frame."""
     reader, frame = WireReader(), Frame()
     reader.set_producer(7, 1, 1, 0, "p")
     first = SEQUENCE_MAX + 1 - count
@@ -134,7 +134,7 @@ def test_the_longest_names_and_spans_of_a_frame() -> None:
 
 @pytest.mark.parametrize("size", [(1 << 30) + 1, LEFT - 1, LEFT])
 def test_an_entry_of_32_bits_is_refused_before_it_is_copied(size: int) -> None:
-    """The largest entry has 1 GiB: no event comes near the 4 GiB that its header can tell."""
+    """The largest entry has 1 GiB: no event reaches the 4 GiB of its header."""
     frame = Frame()
     with mmap.mmap(-1, size) as memory, pytest.raises(Misuse, match="an entry has at most 1073741824 bytes"):
         frame.publish_messages(1, 1, 0, "p", 0, [memory], 1)
@@ -149,7 +149,7 @@ def test_the_largest_frame_and_the_largest_command(more: int) -> None:
     assert [item[0] for item in items] == [5] * more
     assert reader.broken == bool(more)
     ping = pb.BaseCommand(type=pb.BaseCommand.PING, ping=pb.CommandPing()).SerializeToString()
-    rest = COMMAND_MAX + more - len(ping) - 5  # a field that nobody knows: its tag, and 3 bytes of length
+    rest = COMMAND_MAX + more - len(ping) - 5  # an unknown field: its tag, and 3 bytes of length
     filled = ping + b"\xfa\x7f" + bytes([rest & 127 | 128, rest >> 7 & 127 | 128, rest >> 14]) + bytes(rest)
     assert len(filled) == COMMAND_MAX + more
     (item,) = WireReader().feed(_core.frame_command(filled), Frame())
@@ -158,7 +158,7 @@ def test_the_largest_frame_and_the_largest_command(more: int) -> None:
 
 @pytest.mark.parametrize("more", [0, 1])
 def test_the_largest_batch_that_is_acknowledged_in_part(more: int) -> None:
-    """A bit for each of 2^24 messages. What says more than that is no acknowledgement."""
+    """An acknowledgement has a bit for each of 2^24 messages; more are refused."""
     words = (1 << 24) // 64
     for size, count in (((1 << 24) + more, 3), (1 << 24, words + more)):
         id_ = pb.MessageIdData(ledgerId=3, entryId=4, ack_set=[1] * count, batch_size=size)
@@ -193,7 +193,7 @@ def publish(topic: int = 1) -> bytes:
 
 @pytest.mark.parametrize("number", ["next_d", "next_ledger"])
 def test_the_last_event_and_the_last_ledger(number: str) -> None:
-    """The last frame is applied; of the next one nothing is, and the log is as it was."""
+    """The last frame is applied; the next one is not, and leaves the log unchanged."""
     log = log_with(**{number: NUMBER_MAX - LEFT})
     assert applied(log, publish()).last_d == log.next_d - 1
     words = {"next_d": "event numbers", "next_ledger": "ledger ids"}[number]
@@ -205,7 +205,7 @@ def test_the_last_event_and_the_last_ledger(number: str) -> None:
 
 
 def test_the_last_position_of_a_topic() -> None:
-    """Others go on."""
+    """Other topics go on."""
     log = log_with()
     log.add_topic(2, next_ordinal=NUMBER_MAX - 1)
     log.open_session(2, 2, "p", 0)
@@ -243,7 +243,7 @@ def test_a_block_has_32_bits_for_its_size() -> None:
 
 
 def test_log_time_of_64_bits() -> None:
-    """The last nanosecond, in the year 2554: a journal of it is read, and time stands still."""
+    """The last nanosecond is in 2554: its journal is read, and time stands still."""
     log = log_with(time=WORD - 1)
     frame = Frame()
     frame.publish(1, 1, 0, "p", [(0, 1, b"x")])
@@ -255,7 +255,7 @@ def test_log_time_of_64_bits() -> None:
     ((_, _, data, _, _),) = taken.writes
     assert struct.unpack_from("<Q", data, 16)[0] == WORD
     with pytest.raises(TypeError):
-        Frame().take(WORD + 1)  # LogClock never gives it
+        Frame().take(WORD + 1)  # LogClock never returns it
 
 
 # -- dispatch ------------------------------------------------------------------------------------------
@@ -267,14 +267,17 @@ def run_at(ordinal: int, count: int = 1) -> _core.Entries:
 
 
 def given(table: Dispatch, run: _core.Entries, asked: list[tuple[int, int]] | None = None) -> list[int]:
-    """How often what is handed out was delivered before."""
+    """The number of deliveries before."""
     handed = table.hand(run, [], {}, asked, 1, 0, None)
     return [message.redelivery_count for _, batch in handed for message in batch]
 
 
 @pytest.mark.parametrize("back", ["redeliver", "redeliver_all", "nack", "remove", "rewind", "expire"])
 def test_redeliveries_are_counted_up_to_the_last_number(back: str) -> None:
-    """A message that comes back at once, again and again, wraps 32 bits in days: it would count as new."""
+    """A message returned at once, again and again, wraps 32 bits in days.
+
+    It would count as new.
+    """
     table = Dispatch()
     table.set_count(5, LEFT - 4)
     seen = []
@@ -301,7 +304,7 @@ def test_redeliveries_are_counted_up_to_the_last_number(back: str) -> None:
 
 @pytest.mark.parametrize("count", [0, 63, 1023, 1024, 5000, LEFT - 2])
 def test_a_back_off_from_nothing_stays_nothing(count: int) -> None:
-    """0 times a factor without bounds is no number: such a message came back in 292 years."""
+    """0 times an infinite factor is not a number: it gave 292 years of delay."""
     table = Dispatch()
     consumer = table.add(0)
     table.flow(consumer, 10)
@@ -361,7 +364,7 @@ def test_the_last_ordinals_are_held_replayed_and_acknowledged() -> None:
 
 
 def test_the_number_of_a_topics_view_wraps(tmp_path: Path) -> None:
-    """Two copies are filled in turn; the newer one counts, also when its number has come round."""
+    """Two copies are filled in turn; the newer one counts, also after its number wrapped."""
     path, directory, topic = tmp_path / "view", bytes(16), 7
     view = TopicView(str(path), topic, directory)
     view.publish(bytes(16), 1, 1, 1)
@@ -395,7 +398,7 @@ def test_the_number_of_a_topics_view_wraps(tmp_path: Path) -> None:
 
 
 def test_the_account_of_the_last_positions(tmp_path: Path) -> None:
-    """A queue's positions have 52 bits, the words of its account 64; what is said is cut to its place."""
+    """Positions of a queue have 52 bits, its counters 64; larger values are cut."""
     info = {"topic": "t", "incarnation": "", "identity": "1", "message_bytes_max": 9}
     kept = Account.create(tmp_path / "page", info)
     seen = Account.open(kept.path)

@@ -1,4 +1,4 @@
-"""The log through its bindings: what a frame becomes, what is refused, and a redo that gives the same."""
+"""The log through its bindings: effects of a frame, refusals, and an equal redo."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from tests.kit.ledger.log_bytes import (
 from tests.kit.slices import seeds
 
 DURABLE, PASSING, APPENDING = 20, 21, 22
-"""Kinds of events: one that is accepted, one that is not, one that appends its body to topic 1."""
+"""Kinds of events: one is accepted, one is not, one appends its body to topic 1."""
 
 
 @pytest.fixture
 def log() -> Log:
-    """With topic 1 and an open session 1 of producer p."""
+    """Return a log with topic 1 and an open session 1 of producer p."""
     log = Log()
     log.add_topic(1)
     assert log.open_session(1, 1, "p", 0) == -1
@@ -146,7 +146,7 @@ def test_refusals(event: Event, code: int) -> None:
     applied = apply(log, frame([event]))
     assert [row[:2] for row in applied.published] == [(0, code)]
     assert bool(applied.first_d) == bool(log.pending_bytes) == (code == 0)
-    # A redo asks for no session: the event was accepted once.
+    # A redo needs no session: the event was accepted once.
     if code > 1:
         assert apply(log, frame([event]), redo=True).published[0][1] == 0
 
@@ -169,10 +169,10 @@ def test_what_is_refused_is_not_journaled(log: Log) -> None:
     assert (applied.first_d, applied.last_d) == (1, 3)
     assert apply(log, frame([(PASSING, 1, b"")], time=90)).first_d == 0
     assert apply(log, frame([(DURABLE, 1, b"two")], time=40)).first_d == 4
-    assert log.time == 50  # of what is kept
+    assert log.time == 50  # of the kept events
     first, second = frames_of(take(log))
     assert first.frame == frame([events[0], events[2], events[4]], time=50)
-    assert second.frame == frame([(DURABLE, 1, b"two")], time=50)  # the log time: a redo comes to the same
+    assert second.frame == frame([(DURABLE, 1, b"two")], time=50)  # the log time: a redo arrives at the same
     assert (first.time, second.time, second.first_d) == (50, 50, 4)
 
 
@@ -202,7 +202,7 @@ def test_every_truncation_is_corrupt(log: Log) -> None:
 
 
 def test_every_changed_byte_is_refused_or_harmless() -> None:
-    """Corrupt, or applied as a frame of the same size; whatever is journaled is sound."""
+    """A changed frame is Corrupt, or applied with the same size; the journal is sound."""
     for at, value in itertools.product(range(len(GOOD)), (0, 1, 0x7F, 0xFF)):
         log = Log()
         log.add_topic(1)
@@ -299,7 +299,7 @@ def test_adopt(log: Log) -> None:
 
 
 def test_counts(log: Log) -> None:
-    """For metrics: what was published, by size. Duplicates, refusals and a redo are no traffic."""
+    """Metrics count published entries by size, without duplicates, refusals and redos."""
     assert log.counts(1) == (0, (0,) * 9)
     sizes = [0, 128, 129, 512, 1024, 2048, 4096, 16384, 102400, 102401, 1 << 20, (1 << 20) + 1]
     data = frame([publish(1, 1, 0, "p", [(at, 1 + at, bytes(size)) for at, size in enumerate(sizes)])])
@@ -338,7 +338,7 @@ def random_events(chance: random.Random) -> Iterator[Event]:
         if chance.random() < 0.3:
             yield chance.choice((DURABLE, PASSING, APPENDING)), 1, chance.randbytes(chance.randrange(50))
         else:
-            topic = chance.randrange(1, 7)  # 6 is none
+            topic = chance.randrange(1, 7)  # 6 does not exist
             entries = [
                 (
                     chance.randrange(500),
@@ -359,7 +359,10 @@ def with_topics(topics: Iterable[int]) -> Log:
 
 @pytest.mark.parametrize("seed", seeds("redo", test=5))
 def test_a_redo_gives_the_same_bytes(seed: int) -> None:
-    """Ledgers, Ds, log time, ledger ids and sequences; and of the journal nothing is written twice."""
+    """A redo gives equal ledgers, Ds, log time, ledger ids and sequences.
+
+    Nothing of the journal is written twice.
+    """
     chance = random.Random(seed)
     log, again = with_topics(range(1, 6)), with_topics(range(1, 6))
     for topic in range(1, 6):
@@ -385,7 +388,7 @@ def test_a_redo_gives_the_same_bytes(seed: int) -> None:
 
 
 def test_many_small_frames_are_one_round(log: Log) -> None:
-    """Whatever memory holds them: in order, one write for each ledger."""
+    """Entries are in order, with one write for each ledger, for all chunk sizes."""
     log.add_topic(2)
     log.open_session(2, 2, "p", 0)
     sent: dict[int, list[bytes]] = {1: [], 2: []}

@@ -1,4 +1,4 @@
-"""What readers of the files are told of a topic."""
+"""The view of a topic, for readers of its files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs of entries read from files and bytes, and the messages that a consumer gets of them."""
+"""Runs of entries read from files and bytes, and the messages of their deliveries."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_a_wrong_index_costs_only_time(tmp_path: Path) -> None:
     [note] = files.take_notes()
     assert "entry 7" in note
     assert "does not lead" in note
-    assert files.read(5, 0, 7, 3, 1 << 20, wait=False) is None  # the longer way is for a thread
+    assert files.read(5, 0, 7, 3, 1 << 20, wait=False) is None  # following the chain is for a thread
     index.unlink()
     files.forget(5)
     run = files.read(5, 0, 19, 3, 1 << 20, wait=True)
@@ -141,7 +141,7 @@ def test_a_wrong_index_costs_only_time(tmp_path: Path) -> None:
 
 
 def reads_so_far() -> int:
-    """How often this process has asked for bytes of files: what a long way costs, on any machine."""
+    """Count reads of files by this process: the cost of following a chain."""
     lines = Path("/proc/self/io").read_text().splitlines()
     return int(dict(line.split(": ") for line in lines)["syscr"])
 
@@ -178,7 +178,7 @@ def test_without_an_index_each_block_is_looked_at_once(tmp_path: Path, index: st
 
 
 def test_a_ledger_without_an_index_grows(tmp_path: Path) -> None:
-    """A block that is not whole at the last look is no damage for good."""
+    """A block that was incomplete at the last read is not damaged forever."""
     entries = simple(3)
     offsets = write_ledger(tmp_path, 5, entries)
     (tmp_path / "ledgers/0000000000000005.index").unlink()

@@ -1,4 +1,4 @@
-"""The columns `storedTime` and `uniqueId`: the time of the block, and a name that no other message has."""
+"""The columns `storedTime` and `uniqueId`: the block's time, and a unique name."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def rows_of(topic: Any, columns: list[str], permissive: bool = False) -> list[di
 
 @pytest.mark.parametrize("seed", seeds("stored time", test=3))
 def test_each_message_has_the_time_of_its_block(seed: int) -> None:
-    """All of a batch the same one; a chunked message that of its last part."""
+    """Messages of a batch have one time; a chunked message has its last part's."""
     made = Maker(seed)
     made.any(120)
     rows = rows_of(MemoryTopic(made.entries), ["position", "storedTime", "publishTime"])
@@ -48,7 +48,7 @@ def test_each_message_has_the_time_of_its_block(seed: int) -> None:
     ],
 )
 def test_the_whole_range_of_a_blocks_time(time_ns: int, found: datetime) -> None:
-    """64 bits of nanoseconds end in the year 2554: every block's time is one that Spark can show."""
+    """64 bits of nanoseconds end in the year 2554, which Spark can show."""
     data, _ = ledger([entry(FIELDS, b"x")], time_ns)
     decoder = Columns(["storedTime"], "t", 0)
     decoder.take(parse_run(LEDGER, FIRST, 0, b"", data), 0)
@@ -56,7 +56,7 @@ def test_the_whole_range_of_a_blocks_time(time_ns: int, found: datetime) -> None
 
 
 def test_a_unique_id_is_one_message() -> None:
-    """A position is one entry, which may be many messages."""
+    """A position is one entry, which may hold many messages."""
     made = Maker(9)
     made.any(150)
     rows = rows_of(MemoryTopic(made.entries), ["position", "messageId", "uniqueId"])

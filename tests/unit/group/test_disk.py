@@ -1,4 +1,4 @@
-"""Clock, chance and disk: one suite over the real and the simulated; then what only a simulated disk does."""
+"""Clock, randomness and disk: one suite for real and simulated; faults of simulated disks."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def test_what_was_synced_survives(survival: float) -> None:
 
 
 def test_unsynced_writes_are_torn_by_sectors() -> None:
-    """Any subset may survive; over some seeds, none, all, and mixtures are seen."""
+    """Any subset of writes may survive: over some seeds none, all, and mixtures are seen."""
     seen = set()
     for seed in range(30):
         with Sim(seed, nodes=1) as sim:
@@ -236,7 +236,10 @@ def test_overlapping_syncs_cover_what_came_before_each() -> None:
 
 
 def test_a_failed_sync_is_not_mended_by_the_next() -> None:
-    """As on Linux: the pages count as clean. Over some seeds the write is gone although a sync succeeded."""
+    """After a failed sync pages count as clean, as on Linux.
+
+    Over some seeds the write is gone although a later sync succeeded.
+    """
     left = set()
     for seed in range(12):
         with Sim(seed, nodes=1) as sim:
@@ -263,7 +266,7 @@ def test_a_failed_sync_is_not_mended_by_the_next() -> None:
 
 
 def test_every_operation_can_fail_until_a_clean_pass() -> None:
-    """The sweep that a journal is put through: the nth operation fails, n rising, until a clean pass."""
+    """The nth operation of a journal fails, n rising, until a clean pass."""
 
     async def save(node: SimNode) -> None:
         file = await node.disk.open("new", create=True)
@@ -320,7 +323,7 @@ def test_a_slow_disk_takes_virtual_time() -> None:
 
 
 def test_the_holder_is_named_also_without_its_lock_file(tmp_path: Path) -> None:
-    """`rm DIR/lock` takes the holder's note away; the kernel knows who locks the directory."""
+    """`rm DIR/lock` deletes the holder's note; the kernel still knows the lock."""
 
     async def use() -> None:
         lock = await SystemDisk(tmp_path).lock("lock")
@@ -413,7 +416,7 @@ def test_chance(chance: Randomness) -> None:
 
 
 def test_a_cancelled_write_ends_before_its_file_is_closed(tmp_path: Path) -> None:
-    """Else it would land in the next file that gets the descriptor's number."""
+    """A late write would land in the next file with the same descriptor."""
 
     async def main() -> None:
         disk, begun, go_on = SystemDisk(tmp_path), threading.Event(), threading.Event()
@@ -430,7 +433,7 @@ def test_a_cancelled_write_ends_before_its_file_is_closed(tmp_path: Path) -> Non
             writing = asyncio.create_task(first.write(0, b"late"))
             await asyncio.to_thread(begun.wait, 10)
             writing.cancel()
-            for _ in range(5):  # rounds of the loop in which it could end
+            for _ in range(5):  # turns of the loop in which it could end
                 await asyncio.sleep(0)
             assert not writing.done()
             go_on.set()

@@ -1,4 +1,4 @@
-"""The queue as one process sees it: what goes in and out, settling, batches, creation, figures."""
+"""The queue in one process: put, get, settle, batches, creation, stats."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_the_largest_message_and_one_byte_more(capacity: int) -> None:
         limit = q.message_size_max
         assert limit == capacity // 2 - 32
         data = os.urandom(limit)
-        for _ in range(5):  # at every place of the ring
+        for _ in range(5):  # at every offset of the ring
             q.put(data, timeout=0)
             assert q.get_bytes(timeout=0) == data
         with pytest.raises(Misuse, match=rf"{limit + 1} bytes .* at most {limit}\b"):
@@ -185,7 +185,7 @@ def test_a_view_that_outlives_its_with_defers_the_settling(q: Queue) -> None:
         view = message.data
     assert (q.stats().taken, q.stats().settled) == (1, 0)
     with pytest.raises(Misuse, match="settled or given back"):
-        memoryview(message)  # no new one: the decision is made
+        memoryview(message)  # no further one: the decision is made
     count = fill(q, b"\0" * 2000)
     assert 0 < count < 32, "a full lap, but for what the view holds"
     with pytest.raises(Full) as caught:
@@ -267,7 +267,7 @@ def test_leaving_the_with_settles(q: Queue) -> None:
     assert (q.stats().taken, q.stats().settled) == (0, 1)
     with pytest.raises(Misuse, match="settled or given back"):
         _ = message.data
-    message.settle()  # once more does no harm
+    message.settle()  # a second call does no harm
     message.give_back()
     assert (q.stats().settled, q.stats().given_back) == (1, 0)
 
@@ -302,7 +302,7 @@ def test_a_dropped_message_is_given_back_with_a_warning(q: Queue) -> None:
         q.get()
     assert q.stats().returned == 1
     with warnings.catch_warnings():
-        warnings.simplefilter("error")  # none for what is settled
+        warnings.simplefilter("error")  # none for a settled message
         with q.get(timeout=0) as message:
             assert (bytes(message), message.redelivered) == (b"a", 1)
         q.get_many(1).settle()
@@ -355,7 +355,7 @@ def test_an_exception_gives_back_what_of_a_batch_is_not_settled(q: Queue) -> Non
 
 def test_a_batch_outlives_its_messages_and_the_other_way_round(q: Queue) -> None:
     q.put_many([b"a", b"b"])
-    message: Message = q.get_many(2)[1]  # the batch itself is named by nobody
+    message: Message = q.get_many(2)[1]  # the batch itself has no name
     assert bytes(message) == b"b"
     assert q.stats().taken == 2
     with pytest.warns(ResourceWarning) as caught:

@@ -115,7 +115,10 @@ def test_timeouts(q: Queue) -> None:
 
 
 def test_cancellation_loses_nothing(q: Queue) -> None:
-    """Tasks are cancelled at every moment around a put: each message is had by a task or still there."""
+    """Tasks are cancelled at every moment around a put; no message is lost.
+
+    Each message is with a task, or still in the queue.
+    """
     had: list[bytes] = []
 
     async def consume() -> None:
@@ -215,7 +218,7 @@ def test_a_loop_that_is_closed_with_tasks_waiting_harms_nobody(q: Queue) -> None
     task.cancel()
     loop.run_until_complete(asyncio.gather(task, return_exceptions=True))
     loop.close()
-    q.put(b"x")  # the bell of a loop that is gone
+    q.put(b"x")  # the bell of a closed loop
 
     async def main() -> None:
         with await q.aget(timeout=5) as message:
@@ -225,7 +228,7 @@ def test_a_loop_that_is_closed_with_tasks_waiting_harms_nobody(q: Queue) -> None
 
 
 def test_a_loop_closed_in_the_middle_of_a_wait(q: Queue) -> None:
-    """No cancellation, no good-bye: the waiter finds nobody to call, and serves the next loop."""
+    """A loop ends without cancellation: the waiter finds it closed, and serves the next loop."""
     loop = asyncio.new_event_loop()
     task = loop.create_task(q.aget())
     loop.run_until_complete(eventually(lambda: waiting("q", "data")))
@@ -236,7 +239,7 @@ def test_a_loop_closed_in_the_middle_of_a_wait(q: Queue) -> None:
         with await q.aget(timeout=5) as message:
             assert bytes(message) == b"x"
         with pytest.raises(Timeout):
-            await q.aget(timeout=0.12)  # the waiter has met the closed loop by now
+            await q.aget(timeout=0.12)  # the waiter has found the loop closed by now
 
     run(main())
     task._log_destroy_pending = False  # type: ignore[attr-defined]  # asyncio would complain of our rudeness
@@ -307,7 +310,7 @@ def test_calls_from_a_program_without_a_loop(q: Queue) -> None:
 
 @pytest.mark.parametrize("timeout", [-1, -0.5, float("nan"), float("-inf"), -(10**400)])
 def test_a_timeout_that_is_none_is_named(q: Queue, timeout: float) -> None:
-    """Alike with and without asyncio."""
+    """The same with and without asyncio."""
 
     async def wait(timeout: object) -> None:
         await q.aget(timeout)  # type: ignore[arg-type]

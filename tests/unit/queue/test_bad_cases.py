@@ -1,4 +1,4 @@
-"""What goes wrong around a queue in one process: permissions, other versions, a reboot, strange files."""
+"""Faults around a queue: permissions, other versions, a reboot, strange files."""
 
 from __future__ import annotations
 

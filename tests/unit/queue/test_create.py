@@ -1,4 +1,4 @@
-"""Names, parameters and figures of queues: creating, opening, listing, leaving, `stats`, `check`."""
+"""Names, parameters and figures of queues: create, open, list, detach, `stats`, `check`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_create_open_list_unlink() -> None:
         assert other.get_bytes(timeout=0) == b"x"
         Queue.unlink("b")
         assert Queue.list() == ["a"]
-        q.put(b"y")  # those who are attached keep it
+        q.put(b"y")  # attached participants keep it
         assert other.get_bytes(timeout=0) == b"y"
     with pytest.raises(NotFound, match="b"):
         Queue.open("b")
@@ -52,7 +52,7 @@ def test_another_directory(tmp_path: Path) -> None:
 
 
 def test_what_a_queue_is_does_not_change_with_its_name(q: Queue) -> None:
-    """After unlink, and even when the name went to another queue, its own figures are told."""
+    """After unlink, even if another queue has the name, a queue shows its own figures."""
     q.put_many([b"a", b"b"])
     Queue.unlink("q")
     with Queue.create("q", capacity=1 << 12):
@@ -149,7 +149,7 @@ def test_parameters_that_make_no_sense(params: dict[str, Any]) -> None:
 
 
 def test_the_dead_letter_queue_of_a_quicker_process_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two processes create the same queue at once. The slower one made the dead-letter queue, and loses."""
+    """Two processes create one queue; the slower one created the dead-letter queue, and loses."""
     options: dict[str, Any] = {"capacity": 4096, "max_deliveries": 2, "dead_letter": "d"}
     create = _core.create_queue
 
@@ -176,7 +176,7 @@ def test_use_after_detach(q: Queue) -> None:
     message = q.get()
     batch_of_none = q.stats().ready
     q.detach()
-    q.detach()  # once more does no harm
+    q.detach()  # a second call does no harm
     assert (q.attached, batch_of_none, repr(q)) == (False, 0, "<holdfast.Queue 'q' (detached)>")
     calls: list[Callable[[], object]] = [
         lambda: q.put(b"y"),
@@ -197,7 +197,7 @@ def test_use_after_detach(q: Queue) -> None:
     for call in calls:
         with pytest.raises(Misuse, match="detached"):
             call()
-    message.settle()  # too late: it was given back
+    message.settle()  # too late: it was returned
     with Queue.open("q") as again, again.get(timeout=0) as back:
         assert (bytes(back), back.redelivered) == (b"x", 1)
 
@@ -315,7 +315,7 @@ def test_numbers_beyond_every_width_are_misuse(numbers: dict[str, int]) -> None:
 
 @pytest.mark.parametrize("group", [-1, -5, (1 << 32) - 1, 1 << 32, 1 << 40])
 def test_a_group_that_no_system_has_is_misuse(group: int) -> None:
-    """Cut to 32 bits, 2^32 was the group 0: that of root."""
+    """Cut to 32 bits, 2^32 was group 0: that of root."""
     with pytest.raises(Misuse, match=f"there is no group {group}: a number is 0 to 4294967294"):
         Queue.create("q", group=group)
 

@@ -1,4 +1,4 @@
-"""Messages that are given back too often go to the dead-letter queue."""
+"""Messages that are returned too often go to the dead-letter queue."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_one_delivery_is_one_delivery() -> None:
 
 
 def blocked(work: Queue, dead: Queue) -> int:
-    """A poisoned message for which the dead-letter queue has no room; tells how many that one holds."""
+    """Put a message for which the dead-letter queue has no room; return its capacity."""
     count = fill(dead, b"x" * 992)
     work.put_many([b"poison" * 200, b"good"])
     for _ in range(2):
@@ -81,7 +81,7 @@ def test_no_room_among_the_dead(work: Queue, dead: Queue) -> None:
         work.get(timeout=0)
     with pytest.raises(Timeout):
         work.get(timeout=0.1)
-    time.sleep(0.02)  # what was seen last stays told: nothing happens meanwhile
+    time.sleep(0.02)  # the last state is still reported: nothing happens meanwhile
     stats = work.stats()
     assert stats.dead_letter_blocked
     assert (stats.returned, stats.taken, stats.dead_lettered) == (1, 0, 0), "the message stays"
@@ -111,7 +111,7 @@ def test_a_dead_letter_queue_that_is_gone_counts_as_full(work: Queue) -> None:
     for _ in range(2):
         work.get(timeout=0).give_back()
     took = []
-    for _ in range(20):  # whatever the clock shows
+    for _ in range(20):  # at any time of the clock
         began = time.monotonic()
         with pytest.raises(Empty):
             work.get(timeout=0)
@@ -129,7 +129,7 @@ def test_a_dead_letter_queue_that_is_gone_counts_as_full(work: Queue) -> None:
 
 
 def test_a_dead_letter_queue_that_is_replaced(work: Queue) -> None:
-    """Burials follow the name: what went into the removed queue would be lost."""
+    """Dead letters follow the name: a message in the removed queue would be lost."""
     work.put(b"first")
     for _ in range(2):
         work.get(timeout=0).give_back()

@@ -1,6 +1,6 @@
 """A queue so old that a narrow field would have wrapped: docs/reference/limits.md names each.
 
-Some of these go round by themselves; the others begin just before the end, by `first_position`.
+Some of these wrap by themselves; the others start just before the end, by `first_position`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LAPS = [1 << 8, 1 << 16, 1 << 32, 1 << 40, 1 << 48]
 
 
 def test_131072_messages_through_512_bytes() -> None:
-    """Padding is never marked: the mark before it is one of 65,536 laps ago when that number comes round."""
+    """Padding is never marked: the mark before it may be 65,536 laps old."""
     q = Queue.create("q", capacity=64 * GRANULES)
     for _ in range(GRANULES):
         q.put(b"")
@@ -44,7 +44,7 @@ def test_131072_messages_through_512_bytes() -> None:
 
 @pytest.mark.parametrize("laps", LAPS)
 def test_marks_of_many_laps_ago_say_nothing(laps: int) -> None:
-    """All marks are that many laps old, and contradict the blocks of now."""
+    """All marks are that many laps old, and contradict the current blocks."""
     with aged((2 + laps) * GRANULES, GRANULES) as q:
         for granule in range(GRANULES):
             write_mark("aged", GRANULES, 2 * GRANULES + granule, 1 + granule % 2, DELIVERIES_MAX)
@@ -60,7 +60,7 @@ def test_marks_of_many_laps_ago_say_nothing(laps: int) -> None:
 
 
 def test_positions_end_with_a_named_error() -> None:
-    """Nothing is put any more, everything that was put comes out, and the end of the stream has its place."""
+    """At the last position puts end, all messages come out, and the stream ends."""
     with aged(POSITION_MAX + 1 - 4 * GRANULES, GRANULES) as q:
         assert q.stats().positions_left < 4 * GRANULES
         put, error = 0, ""
@@ -87,7 +87,7 @@ def test_positions_end_with_a_named_error() -> None:
 
 @pytest.mark.parametrize("word", [3, 4], ids=["made", "scanned"])
 def test_the_number_of_returns_wraps(q: Queue, word: int) -> None:
-    """Returns are compared for being equal only."""
+    """Returns are compared only for equality."""
     for each in (3, 4):
         patch("q", CONTROLS + 128 * each, (2**64 - 2).to_bytes(8, "little"))
     patch("q", CONTROLS + 128 * word, (2**64 - 1).to_bytes(8, "little"))
@@ -137,7 +137,7 @@ def test_a_queue_of_any_age_works(lap: int) -> None:
 
 
 def test_counters_of_a_slot_wrap(q: Queue) -> None:
-    """They are for people: nothing is decided by them, and a sum of many slots has no width."""
+    """Counters are for people: no decision depends on them, and sums have no width."""
     patch("q", slot_of_mine("q") + 32, (2**64 - 1).to_bytes(8, "little") * 12)
     for _ in range(3):
         q.put(b"x")
@@ -148,7 +148,7 @@ def test_counters_of_a_slot_wrap(q: Queue) -> None:
 
 
 def test_counts_and_timeouts_beyond_every_width(q: Queue) -> None:
-    """As many as there are; as long as it takes."""
+    """All of them, however long it takes."""
     for count in (1 << 31, 1 << 32, 1 << 63, 1 << 80):
         q.put_many([b"a", b"b"])
         with q.get_many(count, timeout=10**400) as messages:
@@ -162,7 +162,7 @@ def test_counts_and_timeouts_beyond_every_width(q: Queue) -> None:
 
 
 def slot_of_mine(name: str) -> int:
-    """Return where this process's participant entry begins in the file."""
+    """Return the offset of this process's participant entry in the file."""
     data = segment(name).read_bytes()
     mine = struct.pack("<I", os.getpid())
     return next(
@@ -171,7 +171,7 @@ def slot_of_mine(name: str) -> int:
 
 
 def test_the_last_slot_is_an_owner_like_others() -> None:
-    """1,023 participants: one lock on the bytes of the first 1,022 slots stands for their processes."""
+    """1,023 participants: one lock on the first 1,022 slots stands for their processes."""
     create = Queue.create("many", capacity=64 * GRANULES, participants=DELIVERIES_MAX)
     create.detach()
     with segment("many").open("r+b") as file:
@@ -192,7 +192,10 @@ def test_the_last_slot_is_an_owner_like_others() -> None:
 
 @pytest.mark.parametrize("time", [0, 2**63, 2**64 - 1])
 def test_times_and_pids_for_people_have_every_value(time: int) -> None:
-    """Of a message, of a claim, of joining, of a process: the last one and the first. Nothing is decided."""
+    """Times of a message, a claim, an attachment and a process decide nothing.
+
+    Each is set to the last and the first value.
+    """
     with aged(0, GRANULES) as q:
         at = slot_of_mine("aged")
         q.put(b"x")

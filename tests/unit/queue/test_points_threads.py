@@ -1,7 +1,7 @@
-"""Threads at every named point: one stands in the middle of an operation, another uses the queue.
+"""Threads at every named point: one stands inside an operation, another uses the queue.
 
-It has another object on the same segment, or the same object. In production a thread is left standing only
-where the GIL is released. Here that is every point, so the object's own state is right wherever it will be.
+The other thread has another object on the same segment, or the same object. In production a thread stands
+still only where the GIL is released. Here that is every point, so the object's state must be right at each.
 """
 
 from __future__ import annotations

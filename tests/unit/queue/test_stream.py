@@ -29,7 +29,7 @@ def test_close_ends_the_stream(q: Queue) -> None:
             q.get(timeout=timeout)
     with pytest.raises(Closed):
         q.get_many(3, timeout=0)
-    q.close()  # once more does no harm
+    q.close()  # a second call does no harm
     with Queue.open("q") as late, pytest.raises(Closed):
         late.get()
     assert q.check() == []
@@ -53,7 +53,7 @@ def test_close_works_on_a_full_queue() -> None:
 
 def test_purge_throws_away_what_waits(q: Queue) -> None:
     q.put_many([b"x"] * 5)
-    with Queue.open("q") as other, other.get():  # what others hold stays theirs
+    with Queue.open("q") as other, other.get():  # messages held by others stay theirs
         back = other.get()
         back.give_back()
         assert q.purge() == 4
@@ -98,7 +98,7 @@ def test_a_loop_left_early_gives_its_last_message_back(q: Queue) -> None:
     assert (q.stats().settled, q.stats().returned) == (1, 1)
     for message in q:
         assert (bytes(message), message.redelivered) == (b"b", 1)
-        message.settle()  # done with: leaving does not bring it back
+        message.settle()  # settled: detach does not return it
         break
     assert q.stats().settled == 2
     with contextlib.suppress(ZeroDivisionError):

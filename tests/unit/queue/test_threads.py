@@ -18,7 +18,7 @@ from tests.kit.queue.threads import main
 
 
 def run_all(*bodies: Callable[[], None]) -> None:
-    """Runs them at once; the first exception of any is raised here."""
+    """Run functions in threads at once; raise the first exception of any."""
     failures: list[BaseException] = []
 
     def guard(body: Callable[[], None]) -> None:
@@ -89,7 +89,7 @@ def test_threads_share_one_queue(size: int) -> None:
 
 
 def test_every_call_at_once() -> None:
-    """As it also runs under the thread sanitizer (tests/process/core/test_bindings_sanitised.py)."""
+    """It also runs under the thread sanitizer (tests/process/core/test_bindings_sanitised.py)."""
     main(1)
 
 
@@ -167,7 +167,7 @@ def test_a_message_may_be_settled_by_another_thread(q: Queue) -> None:
 
 
 def test_threads_bury_large_messages_at_the_same_time() -> None:
-    """While one copies into the dead-letter queue without the GIL, another gets: nothing is mixed up."""
+    """A thread copies into the dead-letter queue without the GIL while another gets."""
     count, size = 24, 300_000
     with (
         Queue.create("dead", capacity=1 << 24) as dead,
