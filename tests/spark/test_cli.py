@@ -112,7 +112,7 @@ def test_what_is_wrong_is_said_in_a_line(
         capsys, "measure", "--to", "x", "--archive", to, "--window", "soon", status=1
     )
     monkeypatch.delenv("HOLDFAST_DATA", raising=False)
-    assert "which data directory" in said(capsys, "audit", "rig", status=2)
+    assert "no data directory given" in said(capsys, "audit", "rig", status=2)
 
 
 # When it waits for more; and when nothing is there yet.

@@ -19,20 +19,19 @@ from holdfast.errors import Exists, Misuse, NotFound
 
 USER = """\
 Names and passwords, for authentication.basic.users_file of a server. The file
-holds a hash of each password (scrypt); a running server reads it anew when it
-gets SIGHUP."""
+holds a hash of each password (scrypt); a running server reloads it on SIGHUP."""
 
 SET = """\
-Adds a user, or gives one another password. The password is asked for; if the
-standard input is no terminal, it is its first line."""
+Adds a user, or changes a password. The command asks for the password; if the
+standard input is not a terminal, its first line is the password."""
 
 CREATE = """\
-Makes a token (JWT) for a role and prints it. Who has it is that role until it
-expires: there is no way to call it back but another key."""
+Creates a token (JWT) for a role and prints it. Its owner has that role until it
+expires: only a new key of the server revokes it."""
 
 SECRET = """\
-Makes a new secret for tokens, in a file that only you can read. Give it to the
-server as authentication.token.secret_file, and to nobody else."""
+Creates a secret for tokens, in a file that only you can read. Give it only to
+the server, as authentication.token.secret_file."""
 
 SECRET_BYTES = 64
 
@@ -69,7 +68,7 @@ def users_of(path: Path) -> dict[str, Any]:
     from holdfast.server.auth.passwords import read_users
 
     if not path.exists():
-        raise NotFound(f"there is no file {path}; `holdfast user set {path} NAME` makes it")
+        raise NotFound(f"there is no file {path}; `holdfast user set {path} NAME` creates it")
     return dict(read_users(path))
 
 

@@ -82,7 +82,7 @@ def data_directory(given: str | None) -> Path:
     """The one that was named, else the one of the environment."""
     named = given if given is not None else os.environ.get(VARIABLE)
     if not named:
-        raise Usage(f"which data directory? Say --data DIR, or --server URL, or set ${VARIABLE}")
+        raise Usage(f"no data directory given; use --data DIR, or --server URL, or set ${VARIABLE}")
     return Path(named)
 
 
@@ -94,12 +94,12 @@ def require_data(directory: Path) -> None:
     """Looking must not make a directory."""
     if not directory.exists():
         raise NotFound(
-            f"there is no directory {directory}; `holdfast topic create` makes it with a first topic"
+            f"there is no directory {directory}; `holdfast topic create` creates it with a first topic"
         )
     if not is_data(directory):
         raise NotFound(
-            f"{directory} is not a data directory: it has no file {MARK!r}; `holdfast topic create` makes "
-            "one of an empty directory"
+            f"{directory} is not a data directory: it has no file {MARK!r}; `holdfast topic create` creates "
+            "one in an empty directory"
         )
 
 
@@ -130,7 +130,7 @@ def find_subscription(broker: Broker, topic: str, name: str) -> tuple[str, str]:
     """The topic's full name, and the subscription's.
 
     Raises:
-        NotFound: there is no such topic or no such subscription; the text names those that are near.
+        NotFound: the topic or the subscription does not exist; the text names similar ones.
     """
     full = find_topic(broker, topic)
     known = broker.admin.subscriptions(full)
@@ -142,7 +142,7 @@ def find_subscription(broker: Broker, topic: str, name: str) -> tuple[str, str]:
 def nearest(name: str, known: list[str], noun: str) -> str:
     """Words for what might have been meant."""
     if not known:
-        return f"there is no {noun} at all: `holdfast {noun} create` makes one"
+        return f"there is no {noun} at all: `holdfast {noun} create` creates one"
     near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
     if near:
         return f"did you mean {' or '.join(near)}?"

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from holdfast.ledger.files.doctor import Examination
 
 BACKUP = """\
-Copies a data directory that no broker has open to TARGET, which must not be
-there or be empty. A backup that was not finished is none, and says so."""
+Copies a data directory that no broker has open to TARGET, which must not exist
+or must be empty. An unfinished backup is marked, and restore refuses it."""
 
 RESTORE = """\
-Makes a data directory of a backup. DIR must not be there or be empty. Every
-byte is checked on the way, and the whole directory at the end."""
+Creates a data directory from a backup. DIR must not exist or must be empty.
+Every byte is checked during the copy, and the whole directory at the end."""
 
 LISTED = 20
 """Findings that are told one by one; the others are only counted."""

@@ -16,23 +16,23 @@ from holdfast.cli.queue import recover_now, recovered_words
 from holdfast.memory.findings import faults_of
 
 DESCRIPTION = """\
-Without NAME: is this machine fit for queues, and which queues have problems?
+Without NAME: checks whether this machine can run queues, and lists queues with
+problems.
 
-With NAME: everything that can be told of one queue, also if all its processes
-are dead or its bytes are damaged: its header, who is attached and who died,
-what it holds, each block in dead hands and what recovery will make of it. A
-look from outside, which changes nothing; --recover then attaches, recovers,
-and says what was recovered.
+With NAME: shows everything about one queue, even if all its processes are dead
+or its bytes are damaged: header, living and dead participants, contents, each
+block that a dead process owns, and how recovery will treat it. This changes
+nothing. --recover then attaches, recovers, and prints what was recovered.
 
-With DIR: is a data directory sound, which no broker has open? Every block of
-every file is read and checked; nothing is changed. What the next start deals
-with by itself is a note; a fault is something confirmed that is damaged or
-missing, with its file and place. If a queue has the same name, write ./DIR.
-A note tells if log time is ahead of this machine's clock, as a wrong clock
-leaves it: --repair-time opens the directory and sets it back.
+With DIR: checks a data directory that no broker has open. Every block of every
+file is read; nothing is changed. A note is a problem that the next start
+repairs. A fault is a confirmed message that is damaged or missing, with its
+file and position. If a queue has the same name, write ./DIR. A note says if log
+time is ahead of this machine's clock, as after a wrong clock: --repair-time
+opens the directory and sets it back.
 
-The exit status is 0 if all is sound, 1 if something is wrong. A dead process
-is nothing wrong: whoever needs it cleans up after it."""
+The exit status is 0 if all is sound, 1 if there is a fault. A dead process is
+not a fault: the next process that is blocked by it recovers."""
 
 LISTED = 20
 """Blocks that are named one by one; the others are only counted."""

@@ -21,9 +21,9 @@ from holdfast.cli.output import age_words, plural, tell
 from holdfast.cli.parsing import Subparsers, Usage, command, declare
 
 PEEK = """\
-The next messages, without taking them: a look from outside, which attaches to
-nothing. With --all also those in somebody's hands (TAKEN) and those that are
-being written (RESERVED)."""
+Shows the next messages without taking them, and without attaching to the queue.
+With --all also messages that a consumer holds (TAKEN) and those that are being
+written (RESERVED)."""
 
 PUT = """\
 Puts a message, or several. The data is the argument, or a file, or stdin.

@@ -15,17 +15,17 @@ from holdfast.cli.output import age_words, plural, print_json, size_words, table
 from holdfast.cli.parsing import Subparsers, command, declare, mode, seconds
 
 RECOVER = """\
-Cleans up after participants that have died, now, and says what was recovered.
-Nobody ever has to call this: whoever is blocked by a dead process does it by
-itself. It is for looking clean before the next consumer comes.
+Recovers what dead participants left, and prints what was recovered. This
+command is never necessary: a process that is blocked by a dead one recovers by
+itself. It cleans up before the next consumer attaches.
 
-A queue in a directory on a disk outlives a reboot. Nothing vouches for its
-bytes then, and it is refused, until --adopt accepts what the disk kept."""
+A queue in a directory on a disk outlives a reboot. Its bytes may then be
+incomplete, so it is refused until --adopt accepts them."""
 
 RM = """\
-Takes the name away and so frees the memory when the last process leaves.
-Asks nothing, but refuses while living processes are attached, unless --force:
-they keep a queue that nobody else can find any more."""
+Removes the name of a queue; the memory is freed when the last process detaches.
+Does not ask, but refuses while living processes are attached, unless --force:
+these keep a queue that no other process can find."""
 
 
 def add(nouns: Subparsers) -> None:
@@ -36,7 +36,11 @@ def add(nouns: Subparsers) -> None:
     _add_create(verbs)
 
     parser = command(
-        verbs, "stat", "show what a queue holds", "What a queue holds, who is attached, what happened.", stat
+        verbs,
+        "stat",
+        "show what a queue holds",
+        "Shows contents, participants and counters of a queue.",
+        stat,
     )
     parser.add_argument("name", metavar="NAME")
     parser.add_argument("--watch", type=seconds, metavar="S", help="repeat every S seconds, with rates")
@@ -51,7 +55,7 @@ def add(nouns: Subparsers) -> None:
         verbs,
         "close",
         "close the queue: no further put; gets end when it is empty",
-        "Nothing more can be put; what is there can be got.",
+        "Refuses further messages; stored messages can still be got.",
         close,
     )
     parser.add_argument("name", metavar="NAME")

@@ -1,4 +1,4 @@
-"""A server instead of a data directory: the same commands, through its HTTP interface.
+"""Run the commands against a server instead of a data directory, through its HTTP interface.
 
 `RemoteBroker` has the part of a `Broker` that the commands use. Messages go through `holdfast.client`. Calls
 block: a command does one thing at a time.
@@ -53,7 +53,7 @@ class Http:
 
     def __init__(self, url: str, token: str | None = None) -> None:
         if not _is_address(url):
-            raise errors.Misuse(f"{url} is not a server's address; say http://host:port, its HTTP port")
+            raise errors.Misuse(f"{url} is not a server's address; use http://host:port, its HTTP port")
         self.url = url.rstrip("/")
         self.token = token if token is not None else os.environ.get(TOKEN_VARIABLE)
 
@@ -75,10 +75,10 @@ class Http:
     def raw(
         self, method: str, path: str, body: object, query: dict[str, Any]
     ) -> tuple[bytes, dict[str, str]]:
-        """The body of the answer, and its headers.
+        """Return the body of the answer, and its headers.
 
         Raises:
-            HoldfastError: what the server refused, as it would be if it were here.
+            HoldfastError: the refusal of the server, as the kind that a broker raises.
         """
         url = self.url + path
         if query:
@@ -100,11 +100,11 @@ class Http:
             raise errors.Closed(f"no server answers at {self.url}: {error.reason}") from None
         except OSError as error:  # while the answer was awaited or read
             raise errors.Closed(
-                f"{self.url} has broken off: {error}; what became of it is not known"
+                f"{self.url} closed the connection: {error}; the request may have taken effect"
             ) from None
         except http.client.HTTPException as error:
             raise errors.Misuse(
-                f"{self.url} does not speak HTTP, or broke off: {error!r:.100}; say its HTTP port"
+                f"{self.url} does not speak HTTP, or closed the connection: {error!r:.100}; use its HTTP port"
             ) from None
 
 
@@ -376,9 +376,9 @@ NOT_REMOTE = ("roll_bytes", "roll_entries", "roll_age_s")
 
 
 def require_remote(policies: dict[str, Any]) -> None:
-    """Not everything has a path in Pulsar's interface."""
+    """Refuse policies that have no path in Pulsar's interface."""
     if given := [name for name in NOT_REMOTE if policies.get(name) is not None]:
-        raise errors.Misuse(f"{', '.join(given)} cannot be set through a server; stop it, and say --data DIR")
+        raise errors.Misuse(f"{', '.join(given)} cannot be set through a server; stop it, and use --data DIR")
 
 
 def _metadata(told: dict[str, str]) -> pb.MessageMetadata:

@@ -10,21 +10,21 @@ from holdfast.cli.parsing import Subparsers, Usage
 from holdfast.errors import BadConfiguration
 
 DESCRIPTION = """\
-Serves a data directory to Pulsar clients, and its administration over HTTP.
-Without more it listens to this machine alone, and everybody on it may do
-everything.
+Serves a data directory to Pulsar clients, and its administration over HTTP. By
+default it listens to this machine alone, without authentication.
 
 Settings come from a TOML file, from variables ($HOLDFAST_LISTEN_PORT for the
 key listen.port), and from flags; a flag wins over a variable over the file.
---print-config shows what comes of them, and from where.
+--print-config shows the result, with the origin of each value.
 
-When it is ready it says so in one line on the standard output. SIGTERM and
-SIGINT end it in order: what was taken is confirmed, clients are told. A second
-one ends it at once. SIGHUP reads certificates, keys, users and grants anew.
+When it is ready it prints one line on the standard output. SIGTERM and SIGINT
+stop it in order: accepted messages are confirmed, clients are notified. A
+second signal stops it at once. SIGHUP reloads certificates, keys, users and
+grants.
 
-The exit status is 0 after an orderly end; 1 if it could not start or go on (the
-directory is held by another process, a port is taken, the disk fails); 2 if the
-arguments or the configuration are wrong."""
+The exit status is 0 after an orderly stop; 1 if it could not start or continue
+(the directory is held by another process, a port is taken, the disk fails); 2
+if the arguments or the configuration are wrong."""
 
 FLAGS = {
     "data": ("data", "DIR", "data directory; created if missing"),
@@ -73,7 +73,7 @@ def serve(options: argparse.Namespace) -> int:
             print(settings.as_toml(found), end="")
             return 0
         if found.config.data is None:
-            raise Usage("which data directory? Say --data DIR, or set $HOLDFAST_DATA")
+            raise Usage("no data directory given; use --data DIR, or set $HOLDFAST_DATA")
         from holdfast.server.running import run
 
         return run(found, read, json_ready=options.json)

@@ -34,24 +34,24 @@ is the argument, or a file, or stdin.
   holdfast topic produce orders --lines --separator : < log
                                                    "smith:nails" is the message "nails" with the key "smith"
 
-Such a topic must be there, unless --create makes it."""
+The topic must exist, unless --create creates it."""
 
 CONSUME = """\
 Writes messages to stdout as they are; in a terminal, and with --lines, a newline
-follows each. Ends when there is nothing left, unless --timeout waits for more.
+follows each. Ends when no message is left, unless --timeout waits for more.
 
-With --subscription it is a consumer: each message is acknowledged after it was
-written, and the next call goes on behind it. A subscription that is new begins
-at --start. Without --subscription it reads from --start and leaves no trace."""
+With --subscription, each message is acknowledged after it was written, and the
+next call continues behind it. A new subscription begins at --start. Without
+--subscription the command reads from --start and changes nothing."""
 
 PEEK = """\
-Messages from a place on, whoever has acknowledged them: nothing changes. A
-message that retention has dropped is not there any more."""
+Shows messages from a position on, also acknowledged ones; nothing changes.
+Messages that were trimmed cannot be shown."""
 
 RUN = 1000
 """Messages that are published, or acknowledged, together."""
 STUCK_S = 60.0
-"""There is a backlog and nothing comes: that is a fault, and no reason to wait for ever."""
+"""Time to wait for a message of a backlog; longer is a fault."""
 
 
 def add(verbs: Subparsers) -> None:
@@ -130,7 +130,7 @@ def properties_of(given: Sequence[str]) -> dict[str, str] | None:
     pairs = [each.partition("=") for each in given]
     for each, (name, equals, _) in zip(given, pairs, strict=True):
         if not name or not equals:
-            raise Usage(f"--property {each}: say NAME=VALUE")
+            raise Usage(f"--property {each}: write NAME=VALUE")
     return {name: value for name, _, value in pairs} or None
 
 

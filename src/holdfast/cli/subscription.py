@@ -1,4 +1,4 @@
-"""`holdfast subscription ls|create|stats|peek|skip|reset|expire|clear|rm`: where readers of a topic stand."""
+"""`holdfast subscription ls|create|stats|peek|skip|reset|expire|clear|rm`: cursors of a topic."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
     from holdfast.broker import Broker, SubscriptionStats
 
 PEEK = """\
-The next messages that the subscription has not acknowledged, without taking
-them: nothing changes."""
+Shows the next messages that the subscription has not acknowledged; nothing
+changes."""
 
 RESET = """\
-The subscription goes on from another place, forwards or backwards. What it had
-acknowledged behind that place comes again; what stands before it does not.
+Moves the cursor forward or back. Messages behind the new position are delivered,
+also acknowledged ones; messages before it are not.
 
-  --to-message 7:42                the message with this id comes next
-  --to-time 2026-11-15T08:30:00Z   what was published at that time or later
-  --to-time -2h                    the last two hours
-  --earliest                       everything that the topic still has
-  --latest                         only what is published from now on"""
+  --to-message 7:42                the message with this id is next
+  --to-time 2026-11-15T08:30:00Z   messages published at that time or later
+  --to-time -2h                    messages of the last two hours
+  --earliest                       all messages that the topic still has
+  --latest                         only messages published from now on"""
 
 
 def add(nouns: Subparsers) -> None:
@@ -40,7 +40,7 @@ def add(nouns: Subparsers) -> None:
     verbs = noun.add_subparsers(title="verbs", metavar="VERB", required=True)
 
     parser = data_command(
-        verbs, "ls", "list subscriptions", "The subscriptions of a topic, or of all of them.", ls
+        verbs, "ls", "list subscriptions", "Lists the subscriptions of a topic, or of all topics.", ls
     )
     parser.add_argument("topic", nargs="?", metavar="TOPIC")
 
@@ -48,7 +48,7 @@ def add(nouns: Subparsers) -> None:
         verbs,
         "create",
         "create a subscription",
-        "Makes a durable subscription of a topic that is there.",
+        "Creates a durable subscription of an existing topic.",
         create,
     )
     named(parser)
@@ -61,7 +61,7 @@ def add(nouns: Subparsers) -> None:
             verbs,
             "stats",
             "show cursor and backlog of a subscription",
-            "Everything about one subscription.",
+            "Shows everything about one subscription.",
             stats,
         )
     )
@@ -74,7 +74,11 @@ def add(nouns: Subparsers) -> None:
         """)
 
     parser = data_command(
-        verbs, "skip", "acknowledge the next entries", "Acknowledges the next N entries, unread.", skip
+        verbs,
+        "skip",
+        "acknowledge the next entries",
+        "Acknowledges the next N entries without reading.",
+        skip,
     )
     named(parser)
     parser.add_argument("number", type=count, metavar="N")
@@ -85,7 +89,7 @@ def add(nouns: Subparsers) -> None:
         verbs,
         "expire",
         "acknowledge entries by age",
-        "Acknowledges what was published longer ago than that.",
+        "Acknowledges entries that are older than an age.",
         expire,
     )
     named(parser)
@@ -93,7 +97,11 @@ def add(nouns: Subparsers) -> None:
 
     named(
         data_command(
-            verbs, "clear", "acknowledge the whole backlog", "Acknowledges the whole backlog, unread.", clear
+            verbs,
+            "clear",
+            "acknowledge the whole backlog",
+            "Acknowledges the backlog without reading.",
+            clear,
         )
     )
 

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from holdfast.cli.remote import Http
 
 DESCRIPTION = """\
-Looks at a running server every few seconds: what goes in and out of each
-topic, how far behind each subscription is, and where its cursor stands. The
-busiest topics come first. Rates are of the time between two looks.
+Reads the metrics of a running server every few seconds: rates of each topic,
+backlog and cursor of each subscription. The busiest topics come first. Rates
+are averages over the interval.
 
-Ctrl-C ends it. --once looks twice, one interval apart, and prints that."""
+Ctrl-C ends it. --once reads twice, one interval apart, and prints the result."""
 
 DEFAULT_SERVER = "http://127.0.0.1:8080"
 HOME, CLEAR_LINE, CLEAR_BELOW = "\033[H", "\033[K", "\033[J"

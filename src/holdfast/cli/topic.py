@@ -17,21 +17,21 @@ if TYPE_CHECKING:
     from holdfast.broker import Broker, SubscriptionStats, TopicStats
 
 CREATE = """\
-Makes topics, and the data directory if it is not there. `orders` is short for
-persistent://public/default/orders. What is not said here follows the broker's
-own settings."""
+Creates topics, and the data directory if it is missing. `orders` is short for
+persistent://public/default/orders. Options that are not given follow the
+broker's settings."""
 
 SET = """\
-Changes settings of a topic. `default` as a value goes back to the broker's own
-setting. Without any, shows them."""
+Changes settings of a topic. The value `default` restores the broker's setting.
+Without options, shows the settings."""
 
 TERMINATE = """\
-Nothing more can be published; what is there can be consumed. There is no way
-back: such a topic can only be removed."""
+Refuses further messages of a topic; stored messages can still be consumed. This
+cannot be undone: a terminated topic can only be removed."""
 
 RM = """\
 Removes topics with their messages and subscriptions. Refuses while a
-subscription has not acknowledged everything, unless --force."""
+subscription has a backlog, unless --force."""
 
 
 def add(nouns: Subparsers) -> None:
@@ -68,7 +68,7 @@ def add(nouns: Subparsers) -> None:
         verbs,
         "truncate",
         "delete all messages of a topic",
-        "Drops all messages; subscriptions stand at the end.",
+        "Deletes all messages; every subscription is then at the end.",
         truncate,
     )
     parser.add_argument("name", metavar="TOPIC")

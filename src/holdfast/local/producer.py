@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 ASK_S = 2.0
-"""A request that is not answered is made again so often: its broker may be gone, and the door with it."""
+"""Interval after which an unanswered request is repeated: the broker and its door may have been replaced."""
 LOOK_S = 0.05
 """A waiting call looks at least this often: it relies on no wake-up."""
 
@@ -122,7 +122,7 @@ class Producer:
                 return fitting[0]
             if len(fitting) > 1:
                 where = ", ".join(each.data for each in fitting)
-                raise Misuse(f"several brokers serve here ({where}); say which: Producer(…, data=…)")
+                raise Misuse(f"several brokers serve here ({where}); choose one: Producer(…, data=…)")
         words = (
             f"no broker serves {'in' if self._data is None else self._data + ' by way of'} {self._directory}"
         )
@@ -466,7 +466,7 @@ class Producer:
     def _why(self) -> str:
         trouble = self._account.trouble
         if not self.broker.lives():
-            return f"; the broker (pid {self.broker.pid}) is gone: start it again, it goes on where it was"
+            return f"; the broker (pid {self.broker.pid}) has died: start it again, and it continues"
         return f"; the broker says: {trouble}" if trouble else ""
 
     def _late(self, words: str) -> Timeout:

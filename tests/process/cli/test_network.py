@@ -29,8 +29,8 @@ PATIENCE_S = 60.0
 def test_the_port_of_the_binary_protocol(cli: Cli, tmp_path: Path) -> None:
     with served(tmp_path / "data") as server:
         url = server.url.replace("pulsar:", "http:")
-        assert "say its HTTP port" in cli.complains("topic", "ls", "--server", url)
-        assert "say its HTTP port" in cli.complains("top", "--once", "--server", url)
+        assert "use its HTTP port" in cli.complains("topic", "ls", "--server", url)
+        assert "use its HTTP port" in cli.complains("top", "--once", "--server", url)
 
 
 def test_a_token_that_came_by_tls_goes_by_tls(

@@ -139,7 +139,7 @@ def test_which_one(cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     assert "no server answers at http://127.0.0.1:1" in cli.complains(
         "topic", "ls", "--server", "http://127.0.0.1:1"
     )
-    assert "say http://host:port" in cli.complains("topic", "ls", "--server", "pulsar://127.0.0.1:6650")
+    assert "use http://host:port" in cli.complains("topic", "ls", "--server", "pulsar://127.0.0.1:6650")
     monkeypatch.setenv("HOLDFAST_DATA", str(tmp_path / "none"))  # a directory goes before a server
     assert "there is no directory" in cli.complains("topic", "ls")
 

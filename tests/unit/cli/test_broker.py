@@ -269,7 +269,7 @@ def test_which_directory(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     cli.says("topic", "create", "orders", "--data", other)
     assert len(cli.answer("topic", "ls", "--data", other)) == 1
     monkeypatch.delenv("HOLDFAST_DATA")
-    assert "which data directory? Say --data DIR" in cli.complains("topic", "ls", status=2)
+    assert "no data directory given; use --data DIR" in cli.complains("topic", "ls", status=2)
 
 
 def test_doctor_looks_at_a_directory(orders: Cli) -> None:

@@ -39,8 +39,8 @@ class Odd:
     ("answer", "words"),
     [
         (b"hello\r\n\r\n", "does not speak HTTP"),
-        (b"", "has broken off"),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nab", "broke off"),
+        (b"", "closed the connection"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nab", "closed the connection"),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nabcde", "is not a holdfast server"),
         (b"HTTP/1.1 500 Oh\r\nContent-Length: 2\r\n\r\noh", "the server answers 500: oh"),
     ],

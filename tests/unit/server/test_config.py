@@ -352,7 +352,7 @@ def test_the_file_can_be_named_by_a_variable(tmp_path: Path, holdfast: Command) 
 
 
 def test_wrong_arguments_have_their_status(tmp_path: Path, holdfast: Command) -> None:
-    assert "which data directory" in holdfast(status=2)[1]
+    assert "no data directory given" in holdfast(status=2)[1]
     assert "write KEY=VALUE" in holdfast("--set", "listen.port", status=2)[1]
     assert "--port: listen.port: 'x' is not a port" in holdfast("--port", "x", status=2)[1]
     variables = {"HOLDFAST_AUTHENTICATION_METHODS": "token", "HOLDFAST_AUTHENTICATION_TOKEN_SECRET": "short"}
