@@ -142,9 +142,9 @@ def test_progress_is_of_one_topic(tmp_path: Path) -> None:
         fill(2)
         new = client.progress("e", "s", create=True, start="earliest")
         assert new.incarnation != old.incarnation
-        with pytest.raises(NotFound, match="deleted and made again"):
+        with pytest.raises(NotFound, match="deleted and created again"):
             client.advance("e", "s", 6, new.reset_number, old.incarnation)
-        with pytest.raises(NotFound, match="deleted and made again"):
+        with pytest.raises(NotFound, match="deleted and created again"):
             client.progress("e", "s", incarnation=old.incarnation)
         assert client.progress("e", "s", incarnation=new.incarnation) == new, "nothing was changed"
     holder = DirectorySubscriptions(str(tmp_path / "data"))
