@@ -418,9 +418,9 @@ def test_the_account_of_the_last_positions(tmp_path: Path) -> None:
 def test_messages_between_the_server_and_flight_have_a_largest_size() -> None:
     assert frame_size(HEAD.pack(FRAME_BYTES_MAX)) == FRAME_BYTES_MAX
     for size in (FRAME_BYTES_MAX + 1, (1 << 32) - 1):
-        with pytest.raises(Misuse, match=f"a frame of {size} bytes"):
+        with pytest.raises(Misuse, match=f"has {size} bytes"):
             frame_size(HEAD.pack(size))
-    with pytest.raises(Misuse, match="a frame of"):
+    with pytest.raises(Misuse, match="server and its Flight process has"):
         frame(Ask(WORD, "x" * FRAME_BYTES_MAX, []))
     assert len(frame(Ask(WORD, None, []))) > HEAD.size
 
