@@ -1,6 +1,6 @@
-"""What tests are made of: worlds, models, judges, storms and programs. No test is in here.
+"""Parts that tests are made of: worlds, models, judges, storms and programs; no tests.
 
-A folder per layer. Some modules are programs too, run in processes of their own (`module_command`).
+It has a folder per layer. Some modules are also programs that run in their own process (`module_command`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 """The checkout."""
 KIT = ROOT / "tests" / "kit"
 
-# Programs of the tests, and Spark's own Python processes, find `tests` from wherever they run.
+# Programs of the tests, and Spark's own Python processes, find `tests` from any directory.
 os.environ["PYTHONPATH"] = os.pathsep.join(
     dict.fromkeys([str(ROOT), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))])
 )

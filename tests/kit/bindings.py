@@ -1,4 +1,4 @@
-"""The package with one source of its bindings changed: for mutants of what only the extension has."""
+"""Build the package with a mutant in its bindings, and run tests with it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.kit.native import Mutant, patched
 
 
 def core_with(mutant: Mutant, directory: Path) -> Path:
-    """Build the package with one source of its bindings changed; answer where to import it from."""
+    """Build the package with one source of its bindings changed; return its parent folder."""
     objects = next(path.parent for path in ROOT.glob("build/*/compile_commands.json") if built(path.parent))
     source = ROOT / "native/bindings" / mutant.file
     entries = json.loads((objects / "compile_commands.json").read_text())
@@ -43,7 +43,7 @@ def is_binding(entry: dict[str, str]) -> bool:
 
 
 def object_of(entry: dict[str, str]) -> Path:
-    """What a source was compiled to. Objects of sources that have moved may lie beside it."""
+    """Return the object of a source; objects of moved sources may lie beside it."""
     words = shlex.split(entry["command"])
     return Path(entry["directory"]) / words[words.index("-o") + 1]
 
@@ -53,7 +53,7 @@ def built(folder: Path) -> bool:
 
 
 def pytest_with(package: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Runs tests in which `holdfast` is that package, not the one that is installed in place."""
+    """Run tests in which `holdfast` is that package, not the installed one."""
     program = (
         "import sys, pytest\n"
         "sys.meta_path = [each for each in sys.meta_path if 'ScikitBuild' not in type(each).__name__]\n"

@@ -1,6 +1,6 @@
-"""What a long life found, and the mutants that bring each fault back; docs/testing.md has the table of it.
+"""Faults, and the mutants that restore each; docs/testing.md has the table.
 
-`tests/repo/test_cases.py` compares the two, and finds every name that is written here.
+`tests/repo/test_cases.py` compares the two, and checks that every name in here exists.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Certificates and keys for tests: an authority, the server's and clients' certificates, keys for tokens."""
+"""Certificates and keys for tests: an authority, certificates of server and clients, token keys."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Key = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 
 
 def write_key(path: Path, key: Key, password: bytes | None = None) -> Path:
-    """The private key, PEM."""
+    """Write the private key as PEM."""
     lock: KeySerializationEncryption = BestAvailableEncryption(password) if password else NoEncryption()
     path.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, lock))
     path.chmod(0o600)
@@ -31,7 +31,7 @@ def write_key(path: Path, key: Key, password: bytes | None = None) -> Path:
 
 
 def write_public_key(path: Path, key: Key) -> Path:
-    """The public key, PEM."""
+    """Write the public key as PEM."""
     path.write_bytes(key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
     return path
 
@@ -41,7 +41,7 @@ def elliptic() -> ec.EllipticCurvePrivateKey:
 
 
 class Authority:
-    """Vouches for whom it makes certificates; its own is `ca.pem` in its directory."""
+    """An authority that signs certificates; its own is `ca.pem` in its directory."""
 
     def __init__(self, directory: Path, name: str = "test authority") -> None:
         self.directory = directory
@@ -61,7 +61,7 @@ class Authority:
         end: datetime.timedelta = DAY,
         file: str | None = None,
     ) -> tuple[Path, Path]:
-        """A certificate for this common name, and its key. It is good for this machine's own address, too."""
+        """Sign a certificate for this common name and this machine; return it and its key."""
         key = elliptic()
         names = [] if name is None else [x509.NameAttribute(x509.NameOID.COMMON_NAME, name)]
         made = self._build(x509.Name(names), key, begin, end, authority=False)

@@ -1,8 +1,8 @@
-"""How many examples Hypothesis tries: the same in every `make check`, more and others in `make nightly`.
+"""Choose how many examples Hypothesis tries: fixed in `make check`, more in `make nightly`.
 
-What fails in `make nightly` is kept as Hypothesis has reduced it (`slices.kept_examples`), and tried first in
-every run. While something is kept, the examples behind it are others in every run: Hypothesis does not replay
-with `derandomize`.
+A failing example of `make nightly` is kept as Hypothesis has reduced it (`slices.kept_examples`), and tried
+first in every run. While an example is kept, the others differ in every run, because Hypothesis does not
+replay with `derandomize`.
 """
 
 from __future__ import annotations

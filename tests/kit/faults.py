@@ -1,4 +1,4 @@
-"""Faults in the calls that Python makes on real files: the nth of a kind fails, or writes only a part."""
+"""Faults in Python's calls on real files: the nth call fails, or writes a part."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Faults:
 
 @contextmanager
 def injected(faults: Faults) -> Iterator[Faults]:
-    """Every `SystemDisk` and `SystemFile` is subject to them."""
+    """Apply the faults to every `SystemDisk` and `SystemFile`."""
     with pytest.MonkeyPatch.context() as patch:
         for kind, calls in ((SystemFile, FILE_CALLS), (SystemDisk, DISK_CALLS)):
             for call in calls:
@@ -66,7 +66,7 @@ def _faulty(
 
 @contextmanager
 def ledger_sync_fails(error: int = errno.EIO, rewritten_too: bool = False) -> Iterator[list[int]]:
-    """The next sync of a ledger fails, and with `rewritten_too` that of the file it is rewritten into."""
+    """Fail the next sync of a ledger; with `rewritten_too`, also that of its rewritten file."""
     struck: list[int] = []
 
     def failing(function: Callable[..., Awaitable[None]], turn: int) -> Callable[..., Awaitable[None]]:

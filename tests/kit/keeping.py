@@ -1,10 +1,10 @@
-"""A plugin of pytest: in `make nightly`, seeds that have failed are reduced and kept (kit/nightly.py).
+"""A pytest plugin that reduces and keeps seeds that fail in `make nightly` (kit/nightly.py).
 
-A test that crashes its process, or hangs until pytest-timeout ends the process, leaves no report of its own:
-its seed is in the note of that process (kit/running.py).
+A test that crashes its process, or hangs until pytest-timeout ends the process, leaves no report. Its seed is
+in the note of that process (kit/running.py).
 
-    python -m tests.kit.keeping --forget       # the notes that an earlier night left
-    python -m tests.kit.keeping                # keep what a killed `make torture` was doing
+    python -m tests.kit.keeping --forget       # remove the notes that an earlier night left
+    python -m tests.kit.keeping                # keep the seed of a killed `make torture`
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CRASHED = "???"
 
 
 class Noting:
-    """Writes down what each test of this process has come to."""
+    """Writes down the seed that each test of this process has reached."""
 
     def __init__(self) -> None:
         self._note = running.Writer()
@@ -52,7 +52,7 @@ class Noting:
 
 
 noting: list[Noting] = []
-"""One, in a process that runs tests of the night."""
+"""The one of a process that runs tests of the night."""
 
 
 def given_to(item: pytest.Item) -> list[Seed]:
@@ -104,7 +104,7 @@ def pytest_unconfigure() -> None:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Note in the report of a failed test which seed of which storm it was."""
+    """Note storm and seed in the report of a failed test."""
     report = yield
     if report.failed:
         report.user_properties += [(FAILED, [seed.storm, int(seed)]) for seed in given_to(item) or tried]
@@ -125,7 +125,7 @@ def failed_seeds(reports: list[pytest.TestReport]) -> list[tuple[str, int]]:
 
 
 def keep_all(failed: Iterable[tuple[str, int]], reduce: bool = True) -> Generator[str, None, None]:
-    """Reduce and keep; yield what was kept, in words, and what could not be."""
+    """Reduce and keep; yield in words what was kept, and what could not be."""
     from tests.kit.nightly import keep
 
     for storm, seed in failed:
@@ -136,7 +136,7 @@ def keep_all(failed: Iterable[tuple[str, int]], reduce: bool = True) -> Generato
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatus: int) -> None:
-    """Reduce and keep what has failed this night; after Ctrl-C, keep it as it is."""
+    """Reduce and keep the failures of this night; after Ctrl-C, keep them as they are."""
     if not NIGHTLY:
         return
     reports = itertools.chain.from_iterable(terminalreporter.stats.values())

@@ -1,8 +1,8 @@
-"""The file of what nights have found: `tests/kit/kept.json`, or the file that $HOLDFAST_KEPT names.
+"""The file of findings of nights: `tests/kit/kept.json`, or the file named by $HOLDFAST_KEPT.
 
-An entry belongs to the storm of its name. It is a seed; a seed and a length, where `tests/kit/nightly.py`
-knows how to make the storm shorter; or a case, as the hostile fuzzer writes it. Two nights may add at once,
-and either may be killed at any instruction: the file is replaced as a whole, under a lock.
+An entry belongs to the storm of its name. It is a seed; a seed and a length, if `tests/kit/nightly.py` can
+make the storm shorter; or a case, as the hostile fuzzer writes it. Two nights may add at once, and either may
+be killed at any instruction. So the file is replaced as a whole, under a lock.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Kept = dict[str, list[Entry]]
 
 
 def kept_file() -> Path:
-    """Return the file of what has failed; $HOLDFAST_KEPT names another."""
+    """Return the path of the file; $HOLDFAST_KEPT names another."""
     return Path(os.environ.get("HOLDFAST_KEPT") or Path(__file__).with_name("kept.json"))
 
 
@@ -54,7 +54,7 @@ def is_entry(value: object) -> bool:
 
 
 def add(name: str, entry: Entry, instead: Entry | None = None) -> None:
-    """Write an entry down, unless it is there already; `instead` goes."""
+    """Add an entry, unless it exists; remove `instead`."""
     with locked():
         known = load()
         entries = known.setdefault(name, [])
@@ -67,7 +67,7 @@ def add(name: str, entry: Entry, instead: Entry | None = None) -> None:
 
 @contextlib.contextmanager
 def locked() -> Iterator[None]:
-    """Exclude other nights. The lock is the folder's, because the file itself is replaced."""
+    """Exclude other nights. The folder is locked, because the file itself is replaced."""
     folder = os.open(kept_file().parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(folder, fcntl.LOCK_EX)
@@ -77,7 +77,7 @@ def locked() -> Iterator[None]:
 
 
 def write(text: str) -> None:
-    """Replace the file as a whole: a full disk or a kill leaves the old one."""
+    """Replace the file as a whole; a full disk or a kill leaves the old."""
     path = kept_file()
     descriptor, new = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:

@@ -1,12 +1,12 @@
-"""Native test programs, compiled together, and their mutants, all in one build and chosen at run time.
+"""Native test programs, compiled in units, and mutants that are chosen at run time.
 
-A unit is a program made of several of native/tests: the headers are read and their templates compiled once.
-Run as `unit test_log`, it does what test_log alone would do. What was built is kept below build/ under a sum
-of everything that it was made of.
+A unit is a program made of several tests of native/tests, so that headers and templates are compiled once.
+Run as `unit test_log`, it does the same as test_log alone. A build is kept below build/, under a hash of its
+inputs.
 
 A mutant is one change to the text of a header. All of them are written into one copy of the headers, each
-behind a question (`hf_mutant == 7`), so that one build serves them all; HOLDFAST_MUTANT names the one that is
-in force. Without one the copy must behave as the original does, which a test checks for every unit.
+behind a condition (`hf_mutant == 7`), so that one build serves them all. HOLDFAST_MUTANT names the one in
+force. Without it the copy must behave as the original does, which a test checks for every unit.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PROGRAMS = tuple(sorted(SOURCES))
 UNITS = ("log", "rest")
 CHOICE = "HOLDFAST_MUTANT"
 RUN_S = 120
-"""Hang limit of one program."""
+"""Hang limit of one program, in seconds."""
 SWITCH = """#pragma once
 #include <cstdlib>
 inline const int hf_mutant = std::getenv("HOLDFAST_MUTANT") ? std::atoi(std::getenv("HOLDFAST_MUTANT")) : 0;
@@ -47,13 +47,13 @@ def compiler() -> str:
 
 
 def unit_of(program: str) -> str:
-    """Return the unit of a program: frames.hpp has an Entry of its own, and must be apart from the other."""
+    """Return the unit of a program; frames.hpp has an own Entry, and needs a unit."""
     text = (NATIVE / SOURCES[program]).read_text()
     return "log" if re.search(r'#include "tests/log/(frames|writer_world)\.hpp"', text) else "rest"
 
 
 def unit_source(native: Path, programs: Sequence[str]) -> str:
-    """Return the text of a program that runs the native test named by its argument."""
+    """Return the source of a program that runs the native test named by its argument."""
     sources = {name: native / SOURCES[name] for name in programs}
     heads = dict.fromkeys(
         line for path in sources.values() for line in path.read_text().splitlines() if line[:8] == "#include"
@@ -69,7 +69,7 @@ def unit_source(native: Path, programs: Sequence[str]) -> str:
 
 
 def built(name: str, source: str, native: Path, flags: Sequence[str]) -> Path:
-    """Return the program of this text, compiled unless the same one is below build/ already."""
+    """Return the program of this source, compiled unless it is below build/ already."""
     total = hashlib.sha256("\0".join([compiler(), *flags, source.replace(str(native), "")]).encode())
     for path in sorted(
         [*native.glob("holdfast/**/*.hpp"), *native.glob("tests/**/*.?pp"), *native.glob("fuzz/*")]
@@ -79,7 +79,7 @@ def built(name: str, source: str, native: Path, flags: Sequence[str]) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     binary = folder / f"{name}-{total.hexdigest()[:16]}"
     with (folder / f"{name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # another run compiles the same
+        fcntl.flock(lock, fcntl.LOCK_EX)  # another run may compile the same
         if binary.exists():
             return binary
         for stale in folder.glob(f"{name}-*"):
@@ -96,7 +96,7 @@ def built(name: str, source: str, native: Path, flags: Sequence[str]) -> Path:
 
 
 def built_library(name: str, source: str) -> Path:
-    """Return the shared library of this text, for LD_PRELOAD; compiled unless it is below build/ already."""
+    """Return the shared library of this source, for LD_PRELOAD, compiled if necessary."""
     return built(f"lib{name}", source, NATIVE, ["-O1", "-shared", "-fPIC"])
 
 
@@ -118,7 +118,7 @@ def execute(binary: Path, program: str, **environment: str) -> subprocess.Comple
 
 @dataclass(frozen=True)
 class Mutant:
-    """One change to a header. `new` may use MUTANT, which is true when it is in force; see `switched`."""
+    """A change to a header. `new` may use MUTANT, which `switched` makes a condition."""
 
     name: str
     breaks: str  # what is dropped, reordered or weakened
@@ -127,11 +127,11 @@ class Mutant:
     new: str
     program: str  # the native test, or the configuration of the explorer, that notices
     alone: bool = False
-    """It changes a constant, which nothing can choose at run time: it is compiled by itself."""
+    """It changes a constant, which cannot be chosen at run time: it is compiled by itself."""
 
 
 def found(text: str, mutant: Mutant) -> tuple[int, int]:
-    """Return where the mutant's text stands. Blanks and line breaks do not count: a formatter moves them."""
+    """Return the extent of the mutant's text; blanks, which a formatter moves, do not count."""
     places = [i for i, letter in enumerate(text) if not letter.isspace()]
     packed = "".join(text[i] for i in places)
     wanted = "".join(mutant.old.split())
@@ -149,7 +149,7 @@ def patched(text: str, mutant: Mutant) -> str:
 
 
 def switched(text: str, mutant: Mutant, number: int) -> str:
-    """Return the text with both, the original and the change, of which `hf_mutant` chooses one."""
+    """Return the text with original and change, of which `hf_mutant` chooses one."""
     begin, end = found(text, mutant)
     old, new = text[begin:end], mutant.new
     chosen = f"hf_mutant == {number}"
@@ -171,7 +171,7 @@ def with_all(mutants: Iterable[Mutant], folder: Path) -> dict[str, int]:
     for part in ("holdfast", "tests", "fuzz"):
         shutil.copytree(NATIVE / part, folder / part)
     numbers = {mutant.name: number for number, mutant in enumerate(mutants, 1)}
-    # A text that is part of another one's is looked for behind it, where it is left once.
+    # Longer texts first: a text that is part of another one is unique after that one is replaced.
     for mutant in sorted(mutants, key=lambda each: -len("".join(each.old.split()))):
         path = folder / "holdfast" / mutant.file
         path.write_text(switched(path.read_text(), mutant, numbers[mutant.name]))

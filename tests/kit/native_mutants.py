@@ -1,6 +1,6 @@
-"""Mutants of the core: one change each to a header, which a native test must notice (kit/native.py).
+"""Mutants of the core: each changes a header, and a native test must notice (kit/native.py).
 
-Each names a text that must occur exactly once in its file, so that a mutant cannot silently become none.
+Each names a text that must occur exactly once in its file, so that a mutant always changes something.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ CORE = (
         alone=True,
     ),
 )
-"""Of entries, ledgers, views, queue."""
+"""Mutants of entries, ledgers, views and the queue."""
 WIRE = (
     Mutant(
         "any-frame-size",
@@ -238,7 +238,7 @@ WIRE = (
         "test_wire",
     ),
 )
-"""Of the wire codec."""
+"""Mutants of the wire codec."""
 LOG = (
     Mutant(
         "durable-before-sync",
@@ -434,7 +434,7 @@ LOG = (
         "test_log",
     ),
 )
-"""Of the log and its writer."""
+"""Mutants of the log and its writer."""
 QUEUE = (
     Mutant(
         "recoverer-alone",
@@ -584,5 +584,5 @@ QUEUE = (
         "test_queue_life",
     ),
 )
-"""Of what a long life finds in a queue: locks, contention, stall limits, counts."""
+"""Mutants of a long-lived queue: locks, contention, stall limits, counts."""
 MUTANTS = (*CORE, *WIRE, *LOG, *QUEUE, *LIMITS)

@@ -1,12 +1,12 @@
-"""What `make nightly` does with a seed that has failed: make its storm shorter, and keep it.
+"""Reduce and keep a seed that has failed in `make nightly`.
 
 STORMS knows how to run a storm of a given seed and length. A failing one is made shorter by bisection, as
-long as it fails in the same place; seed and length go to `tests/kit/kept.json` (`tests/kit/kept.py`). In
-every run `tests/simulation/test_kept.py` and `tests/torture/test_kept.py` replay them, and at night those
-WITH_SPARK, too. A storm that is not in here, or that does not fail again, is kept as a seed alone,
-which its own test replays (`slices.seeds`).
+long as it fails in the same place. Seed and length go to `tests/kit/kept.json` (`tests/kit/kept.py`).
+`tests/simulation/test_kept.py` and `tests/torture/test_kept.py` replay them in every run, and those
+WITH_SPARK at night. A storm that is not in here, or that does not fail again, is kept as a seed alone, which
+its own test replays (`slices.seeds`).
 
-Each trial runs in a process of its own, because a storm may crash it or hang. The seed is written down first.
+Each trial runs in its own process, because a storm may crash it or hang. The seed is written down first.
 """
 
 from __future__ import annotations
@@ -39,26 +39,26 @@ from tests.kit.slices import NIGHTLY
 HANGS_S = 600.0
 """A storm of the night that takes longer by the clock hangs."""
 REDUCING_S = 3600.0
-"""Making a storm shorter ends after this; it stays as short as it is by then."""
+"""The time for reducing a storm; then it stays as short as it is."""
 
 
 @dataclass(frozen=True)
 class Storm:
-    """How to run a storm again."""
+    """A storm that can be run again."""
 
     run: Callable[[int, int], object]
-    """By seed and length; raises what it finds."""
+    """Called with seed and length; raises the faults."""
     length: int
     tries: int = 1
-    """How often one is tried before it counts as sound: real processes do not repeat by their seed."""
+    """How often it is tried before it counts as sound: real processes do not repeat by their seed."""
     own_test: bool = True
-    """A test of its own takes its seeds from `slices.seeds`, and replays those that could not be reduced."""
+    """A test of its own takes its seeds from `slices.seeds`, and replays those that were not reduced."""
 
 
 # -- storms of real processes -------------------------------------------------------------------------
 
 QUEUE_KILLS, BROKER_KILLS, SERVER_KILLS = 5000, 100, 40
-"""How many kills a storm of the night has."""
+"""The kills of a storm of the night."""
 
 
 def queue_plan(plan: queue_storm.Plan) -> Storm:
@@ -113,7 +113,7 @@ def source_plan(name: str) -> Storm:
 
 
 def months_plan(name: str) -> Storm:
-    """Rounds without a seed; the fewest that show a figure growing."""
+    """Return a storm of rounds without a seed; the fewest show that a figure grows."""
 
     def run(_: int, rounds: int) -> None:
         months.play(name, range(rounds), min(months.WARM_UP, rounds // 3)).require_level()
@@ -141,10 +141,10 @@ WITH_SPARK = {
     **{f"sink {name}": sink_plan(name, SINK_STRIKES) for name in ("every step", "every step, batches")},
     **{f"source {by}, spark": source_plan(f"{by}, spark") for by in ("path", "url")},
 }
-"""Each starts a Java of its own: `make nightly` replays what is kept of them."""
+"""Each starts a Java of its own: `make nightly` replays the kept ones."""
 STORMS = {**SIMULATED, **PROCESSES, **WITH_SPARK}
 ITSELF = ("hostile",)
-"""These write down the very case that failed (`tests/kit/queue/fuzz.py`), not the seed that led to it."""
+"""Storms that keep the case that failed (`tests/kit/queue/fuzz.py`), not the seed that led to it."""
 
 
 # -- making it shorter --------------------------------------------------------------------------------
@@ -153,7 +153,7 @@ SOUND = "sound"
 
 
 def fault_of(storm: Storm, seed: int, length: int, tries: int = 1) -> str:
-    """Return where a storm fails, as file and line; empty if it does not."""
+    """Return file and line where a storm fails; empty if it does not."""
     for _ in range(tries):
         try:
             storm.run(seed, length)
@@ -164,7 +164,7 @@ def fault_of(storm: Storm, seed: int, length: int, tries: int = 1) -> str:
 
 
 def fault_apart(name: str, storm: Storm, seed: int, length: int, hangs_s: float = HANGS_S) -> str:
-    """Return the same, from a process of its own; that it crashed or hangs is a fault, too."""
+    """Like `fault_of`, in its own process; a crash or a hang is a fault, too."""
     reading, writing = os.pipe()
     pid = started(writing, name, storm, seed, length)
     os.close(writing)
@@ -172,14 +172,14 @@ def fault_apart(name: str, storm: Storm, seed: int, length: int, hangs_s: float 
         ended = bool(select.select([told], [], [], hangs_s)[0])
         fault = os.read(reading, 4096).decode() if ended else "hangs"
     with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, signal.SIGKILL)  # with whatever it has started
+        os.killpg(pid, signal.SIGKILL)  # with all processes that it started
     os.waitpid(pid, 0)
     return "" if fault == SOUND else fault or "the process crashed"
 
 
 def started(writing: int, name: str, storm: Storm, seed: int, length: int) -> int:
     """Start a process that writes the fault; return its id, which is its group's, too."""
-    if storm.tries > 1:  # its parent may have threads of libraries that do not survive a fork
+    if storm.tries > 1:  # the parent may have threads of libraries that do not survive a fork
         words = ["-m", "tests.kit.nightly", str(writing), name, str(seed), str(length)]
         os.set_inheritable(writing, True)
         return os.posix_spawn(sys.executable, [sys.executable, *words], os.environ, setsid=True)
@@ -196,7 +196,7 @@ def started(writing: int, name: str, storm: Storm, seed: int, length: int) -> in
 
 
 def shortest(name: str, storm: Storm, seed: int, hangs_s: float = HANGS_S) -> int | None:
-    """Return the length at which a storm still fails in the same place; None if the whole does not fail."""
+    """Return the shortest length that fails in the same place; None if no failure repeats."""
     limit = time.monotonic() + REDUCING_S
     fault = fault_apart(name, storm, seed, storm.length, hangs_s)
     if not fault:
@@ -212,14 +212,14 @@ def shortest(name: str, storm: Storm, seed: int, hangs_s: float = HANGS_S) -> in
 
 
 def keep(name: str, seed: int, reduce: bool = True) -> str:
-    """Reduce a failing storm and write it down; return what was kept, in words."""
+    """Reduce a failing storm and keep it; return the kept entry in words."""
     if name in ITSELF:
         return f"{name}: the cases of seed {seed}, by the fuzzer itself"
     kept.add(name, seed)
     storm = STORMS.get(name) if reduce else None
     length = None if storm is None else shortest(name, storm, seed)
     if storm is not None and length is None and storm.tries > 1:
-        length = storm.length  # of real processes, which need not fail again: kept whole
+        length = storm.length  # of real processes, which may not fail again: kept whole
     if storm is None or length is None:
         return f"{name}: seed {seed}"
     kept.add(name, [seed, length], instead=seed)
@@ -227,7 +227,7 @@ def keep(name: str, seed: int, reduce: bool = True) -> str:
 
 
 def replay(storms: dict[str, Storm]) -> Iterator[tuple[str, int, int, str]]:
-    """Run what is kept of these storms; yield name, seed, length and the fault of each, empty if sound."""
+    """Run the kept storms; yield name, seed, length and fault of each, empty if sound."""
     for name, entries in sorted(kept.load().items()):
         for entry in entries:
             storm = storms.get(name)

@@ -1,4 +1,4 @@
-"""What the pages show: the blocks of Python on them."""
+"""Read the examples on pages."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Real processes for tests: a function of a test file runs in a Python of its own; they talk through pipes.
+"""Real processes for tests: a function of a test file runs in its own Python.
 
-The function's source is what travels, so that the child starts fast (no pytest there). It must be
-self-contained: its arguments, what it imports itself, and the names that `main` lists are all that it sees.
+Both sides talk through pipes. The function's source is sent, so that the child starts fast (without pytest).
+It must be self-contained: it sees only its arguments, its own imports, and the names that `main` lists.
 
     def echo(name: str) -> None:           # in the child
         with Queue.open(name) as q:
@@ -11,7 +11,7 @@ self-contained: its arguments, what it imports itself, and the names that `main`
     assert child.hear() == b"x"
     child.wait()
 
-Values travel as Python literals: numbers, strings, bytes, None, and containers of them.
+Values are sent as Python literals: numbers, strings, bytes, None, and containers of them.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ if (
 
 
 def until(condition: Callable[[], T], timeout: float = PATIENCE_S) -> T:
-    """Waits for a condition to become true, and returns what it said."""
+    """Wait for a condition to become true, and return its value."""
     limit = time.monotonic() + timeout
     pause_s = 0.0005
     while True:
@@ -57,7 +57,7 @@ def until(condition: Callable[[], T], timeout: float = PATIENCE_S) -> T:
 
 
 def process_state(pid: int) -> str:
-    """R running, S sleeping, T stopped, Z dead and not yet waited for, "" gone."""
+    """Return R running, S sleeping, T stopped, Z dead and not yet waited for, "" gone."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):
@@ -65,7 +65,7 @@ def process_state(pid: int) -> str:
 
 
 def cpu_s(pid: int) -> float:
-    """Return the processor time of a process's threads so far: compare it, do not limit it."""
+    """Return the processor time of a process's threads: compare it, do not limit it."""
     tasks = Path(f"/proc/{pid}/task").glob("*/schedstat")
     return sum(int(each.read_text().split()[0]) for each in tasks) / 1e9
 
@@ -77,10 +77,10 @@ def wakeups(pid: int) -> int:
 
 
 def comes_to_rest(pid: int, work_s: float, tries: int = 12) -> bool:
-    """Tell whether a process soon does next to nothing while this one wakes up fifty times.
+    """Return whether a process soon idles while this one wakes up fifty times.
 
-    Next to nothing: it wakes up less than half as often, and needs less than a hundredth of the processor
-    time `work_s` that it needed for some work before. What came before may still be settling.
+    An idle process wakes up less than half as often, and needs less than a hundredth of `work_s`. That is the
+    processor time of some work before, which may still be finishing.
     """
     for _ in range(tries):
         woken, used = wakeups(pid), cpu_s(pid)
@@ -92,7 +92,7 @@ def comes_to_rest(pid: int, work_s: float, tries: int = 12) -> bool:
 
 
 def private_memory(pid: int) -> int:
-    """Return a process's resident bytes, without what it shares, such as the page cache."""
+    """Return a process's resident bytes, without shared ones such as the page cache."""
     resident, shared = Path(f"/proc/{pid}/statm").read_text().split()[1:3]
     return (int(resident) - int(shared)) * os.sysconf("SC_PAGE_SIZE")
 
@@ -101,7 +101,7 @@ class Child:
     """A function of a test file, running in a process of its own."""
 
     def __init__(self, function: Callable[..., None], *args: object) -> None:
-        import inspect  # here, not above: the child needs neither it nor the time it takes
+        import inspect  # here, not above: the child does without it, and starts faster
 
         lines, first = inspect.getsourcelines(function)
         job = (function.__code__.co_filename, first, function.__name__, "".join(lines), args)
@@ -118,12 +118,12 @@ class Child:
         self.tell(job)
 
     def tell(self, value: object) -> None:
-        """Sends a value, for `hear()` in the child."""
+        """Send a value, for `hear()` in the child."""
         assert self._process.stdin is not None
         self._process.stdin.write(repr(value).encode() + b"\n")
 
     def hear(self, timeout: float = PATIENCE_S) -> Any:
-        """The next value that the child told. Fails with the child's own words if it ended instead."""
+        """Return the next value from the child; fail with the child's errors if it ended."""
         import select
 
         assert self._process.stdout is not None
@@ -138,7 +138,7 @@ class Child:
         return ast.literal_eval(line.decode())
 
     def errors(self) -> str:
-        """What the child wrote to its standard error."""
+        """Return what the child wrote to its standard error."""
         self._errors.seek(0)
         return self._errors.read()
 
@@ -146,17 +146,17 @@ class Child:
         self._process.send_signal(number)
 
     def kill(self) -> None:
-        """SIGKILL. Returns when the process is gone and the kernel has dropped its locks."""
+        """Send SIGKILL; return when the process is gone and the kernel has dropped its locks."""
         self._process.kill()
         self._process.wait()
 
     def stop(self) -> None:
-        """SIGSTOP. Returns when it has stopped."""
+        """Send SIGSTOP; return when the process has stopped."""
         self.signal(signal.SIGSTOP)
         self.wait_stopped()
 
     def wait_stopped(self) -> None:
-        """Waits for a child that stops itself, at an armed point for example."""
+        """Wait for a child that stops itself, for example at an armed point."""
         until(lambda: process_state(self.pid) in ("T", "Z", ""))
         assert process_state(self.pid) == "T", f"child {self.pid} ended instead of stopping\n{self.errors()}"
 
@@ -164,7 +164,7 @@ class Child:
         self.signal(signal.SIGCONT)
 
     def wait(self, status: int = 0, timeout: float = PATIENCE_S) -> None:
-        """Waits for the end, which must come with that status (negative: killed by that signal)."""
+        """Wait for the end with this status; a negative one means a signal."""
         got = self._process.wait(timeout)
         assert got == status, f"child {self.pid} ended with status {got}, not {status}\n{self.errors()}"
 
@@ -173,7 +173,7 @@ class Child:
         return self._process.poll() is None
 
     def end(self) -> None:
-        """Whatever it does: it ends now, and nothing of it is left."""
+        """End the process now, in any state, and release its resources."""
         if self._process.poll() is None:
             self._process.kill()
         self._process.wait()
@@ -190,17 +190,17 @@ Start = Callable[..., Child]
 
 
 def tell(value: object) -> None:
-    """Sends a value to the test."""
+    """Send a value to the test."""
     data = repr(value).encode() + b"\n"
     while data:
         data = data[os.write(1, data) :]
 
 
 def hear() -> Any:
-    """Waits for a value from the test. Ends the process if the test is gone."""
+    """Wait for a value from the test. Ends the process if the test is gone."""
     line = bytearray()
     while not line.endswith(b"\n"):
-        got = os.read(0, 1)  # one at a time: what follows may be a forked child's to read
+        got = os.read(0, 1)  # one at a time: later bytes may be for a forked child
         if not got:
             os._exit(3)
         line += got
@@ -226,7 +226,7 @@ def main() -> None:
         "time": time,
         "Path": Path,
     }
-    flags = 0x1000000  # annotations are not evaluated: they may name what only the test imports
+    flags = 0x1000000  # annotations are not evaluated: they may name imports of the test alone
     exec(compile("\n" * (first - 1) + source, path, "exec", flags, dont_inherit=True), names)
     names[name](*args)
 

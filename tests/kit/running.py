@@ -1,7 +1,7 @@
-"""Which seed a process of the night has come to, for the case that it crashes, hangs or is killed.
+"""Record the seed that a process of the night has reached: it may crash.
 
-Each process has a file, `build/running/<pid>`, and holds a lock on it as long as it lives. A note without a
-living owner is of a process that ended in the middle of a storm (`tests/kit/keeping.py`).
+Each process has a file, `build/running/<pid>`, and holds a lock on it while it lives. A note without a living
+owner is of a process that ended in the middle of a storm (`tests/kit/keeping.py`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TORTURE = "make torture"
 
 
 def folder() -> Path:
-    """Return where notes are; beside $HOLDFAST_KEPT, where that is set."""
+    """Return the folder of the notes: beside $HOLDFAST_KEPT, if that is set."""
     chosen = os.environ.get("HOLDFAST_KEPT")
     return Path(chosen).with_name("running") if chosen else ROOT / "build" / "running"
 
@@ -57,7 +57,7 @@ class Writer:
 
 
 def left(wanted: Callable[[Note], bool]) -> list[Note]:
-    """Return the wanted notes of processes that ended in the middle of a storm, and remove them."""
+    """Return and remove the wanted notes of processes that ended during a storm."""
     found = []
     for path in sorted(folder().glob("*")):
         with contextlib.suppress(FileNotFoundError), path.open("r+b") as file:
@@ -65,7 +65,7 @@ def left(wanted: Callable[[Note], bool]) -> list[Note]:
                 fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 note = Note(*json.loads(file.read()))
             except (OSError, ValueError, TypeError):
-                continue  # its process lives, or was between two storms
+                continue  # its process lives, or ended between two storms
             if wanted(note):
                 path.unlink()
                 found.append(note)
@@ -73,7 +73,7 @@ def left(wanted: Callable[[Note], bool]) -> list[Note]:
 
 
 def forget() -> None:
-    """Remove what an earlier night left."""
+    """Remove the notes that an earlier night left."""
     left(lambda note: True)
     for path in folder().glob("*"):
         with contextlib.suppress(OSError), path.open("r+b") as file:

@@ -1,7 +1,7 @@
-"""The extension built with a sanitizer, and with mutants that are chosen at run time (kit/native.py).
+"""The extension built with a sanitizer, and with mutants chosen at run time (kit/native.py).
 
-CPython itself is not built so: the sanitizer's library is loaded before it. What was built is kept below
-build/ under a sum of everything that it was made of.
+CPython itself is not built with it: the sanitizer's library is loaded before it. A build is kept below
+build/, under a hash of its inputs.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from tests.kit.bindings import built
 from tests.kit.native import BUILD, NATIVE, SWITCH, Mutant, compiler, switched
 
 COMPILERS = 2
-"""How many run at once."""
+"""Compilers that run at once."""
 RUN_S = 1000
-"""Hang limit of one program."""
+"""Hang limit of one program, in seconds."""
 
 
 def written(mutants: Iterable[Mutant], folder: Path) -> dict[str, int]:
-    """Write a copy of core and bindings with all mutants; return the number that chooses each."""
+    """Write a copy of core and bindings with all mutants; return the number of each."""
     for part in ("holdfast", "bindings"):
         shutil.copytree(NATIVE / part, folder / part)
     numbers = {mutant.name: number for number, mutant in enumerate(mutants, 1)}
@@ -42,14 +42,14 @@ def written(mutants: Iterable[Mutant], folder: Path) -> dict[str, int]:
 
 
 def package(name: str, flags: Sequence[str], mutants: Sequence[Mutant] = ()) -> Path:
-    """Return where to import the package from, compiled unless the same one is below build/ already."""
+    """Return the folder to import the package from; compile it if necessary."""
     objects = next(path.parent for path in ROOT.glob("build/*/compile_commands.json") if built(path.parent))
     library = next(objects.glob("_core.*.so")).name
     folder = BUILD / "sanitised"
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / f"{name}.lock").open("w") as lock, tempfile.TemporaryDirectory(dir=folder) as scratch:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # another run compiles the same
-        native = folder / f"{name}.sources"  # the same each time: a cache of the compiler knows it
+        fcntl.flock(lock, fcntl.LOCK_EX)  # another run may compile the same
+        native = folder / f"{name}.sources"  # always the same path, so that the compiler's cache hits
         shutil.rmtree(native, ignore_errors=True)
         native.mkdir()
         written(mutants, native)
@@ -99,7 +99,7 @@ def run(words: Sequence[str], folder: Path) -> None:
 
 
 def runtime(name: str) -> str:
-    """Return the libraries of a sanitizer, to be loaded before CPython, which has no C++ of its own."""
+    """Return a sanitizer's libraries, to be loaded before CPython, which has no C++."""
 
     def library(each: str) -> str:
         words = [compiler(), f"-print-file-name=lib{each}.so"]
@@ -112,7 +112,7 @@ def runtime(name: str) -> str:
 def python(
     importable: Path, library: str, program: str, *arguments: str, **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program in which `holdfast` is that package, not the one that is installed in place."""
+    """Run a program in which `holdfast` is that package, not the installed one."""
     head = (
         "import sys\n"
         "sys.meta_path = [each for each in sys.meta_path if 'ScikitBuild' not in type(each).__name__]\n"
@@ -121,7 +121,7 @@ def python(
         f"assert holdfast._core.__file__.startswith({str(importable)!r}), holdfast._core.__file__\n"
     )
     return subprocess.run(
-        # Fixed addresses: the sanitizers of some compilers do not know all that a kernel may choose.
+        # Fixed addresses: the sanitizers of some compilers do not know all address ranges of newer kernels.
         ["setarch", "-R", sys.executable, "-c", head + program, *arguments],
         env={**os.environ, "LD_PRELOAD": library, "PYTHONMALLOC": "malloc", **environment},
         capture_output=True,

@@ -18,7 +18,7 @@ END_S = 20.0
 
 
 class Served:
-    """A running server: its ports, what it logs, how it ends."""
+    """A running server: its ports, its log, and its exit status."""
 
     def __init__(
         self,
@@ -64,13 +64,13 @@ class Served:
         return f"http://127.0.0.1:{self.ready['http_port']}"
 
     def logs(self) -> str:
-        """What it has logged; all of it once it has ended."""
+        """Return its log; all of it once it has ended."""
         if self.process.poll() is not None:
             self._reading.join(END_S)
         return "".join(self._lines)
 
     def sockets(self) -> int:
-        """How many sockets it has open: it has accepted whom it has one for."""
+        """Return how many sockets it has open: one for each accepted connection."""
         found = 0
         for each in Path(f"/proc/{self.process.pid}/fd").iterdir():
             with contextlib.suppress(OSError):  # closed meanwhile
@@ -78,7 +78,7 @@ class Served:
         return found
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> int:
-        """Its exit status."""
+        """End it; return its exit status."""
         self.process.send_signal(number)
         return self.process.wait(END_S)
 
@@ -96,7 +96,7 @@ class Served:
 def served(
     data: Path, *arguments: str, environment: dict[str, str] | None = None, http: bool = False
 ) -> Iterator[Served]:
-    """A server on free ports, which does not outlive the block."""
+    """Start a server on free ports, and stop it at the end of the block."""
     ports = ["--port", "0", "--http-port", "0" if http else "off"]
     server = Served("--data", str(data), *ports, *arguments, environment=environment)
     try:

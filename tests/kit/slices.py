@@ -1,9 +1,9 @@
-"""How much of something a run tries, and from which seed: a slice in `make test`, more in `make nightly`.
+"""Choose sizes and seeds of a run: a slice in `make test`, more in `make nightly`.
 
-In `make check` and `make test` the seeds are the same in every run. In `make nightly` they move on: the day
-chooses them, so that every night tries others. What failed is kept (`tests/kit/kept.json`) and replayed by
-every run from then on, until the entry is taken out (`tests/kit/kept.py`). Failing examples of models are
-kept as Hypothesis has reduced them (`tests/kit/kept_examples`).
+In `make check` and `make test` the seeds are the same in every run. In `make nightly` the day chooses them,
+so that every night tries others. A failed seed is kept (`tests/kit/kept.json`), and replayed by every run
+until the entry is removed (`tests/kit/kept.py`). Failing examples of models are kept as Hypothesis has
+reduced them (`tests/kit/kept_examples`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NIGHTLY = os.environ.get("HOLDFAST_NIGHTLY", "") == "1"
 
 T = TypeVar("T")
 Reduced = tuple[int, int]
-"""A seed, and the length of the storm that is enough for it."""
+"""A seed, and the length of the storm that still fails."""
 
 
 def pick(test: T, nightly: T) -> T:
@@ -35,12 +35,12 @@ def pick(test: T, nightly: T) -> T:
 
 
 def base() -> int:
-    """Return the first seed of this night: it differs from day to day, or is $HOLDFAST_NIGHT's."""
+    """Return the first seed of this night, from the date or from $HOLDFAST_NIGHT."""
     return SEEDS_OF_A_NIGHT * number_in("HOLDFAST_NIGHT", NIGHTS_MAX, int(time.time() // 86_400))
 
 
 def number_in(variable: str, most: int, otherwise: int) -> int:
-    """Return the number that a variable of the environment holds; refuse everything else."""
+    """Return the number in a variable of the environment; refuse everything else."""
     given = os.environ.get(variable, "")
     if not given:
         return otherwise
@@ -53,7 +53,7 @@ def number_in(variable: str, most: int, otherwise: int) -> int:
 
 
 class Seed(int):
-    """A seed that knows the storm it was chosen for, so that a night knows what to keep."""
+    """A seed that knows its storm, so that a night knows what to keep."""
 
     storm: str
 
@@ -65,7 +65,7 @@ class Seed(int):
 
 
 class Seeds(list[Seed]):
-    """The seeds of a storm. Going through them notes the one that is being tried."""
+    """The seeds of a storm. Iteration notes the one that is being tried."""
 
     def __iter__(self) -> Iterator[Seed]:
         for seed in super().__iter__():
@@ -76,35 +76,35 @@ class Seeds(list[Seed]):
 
 
 tried: list[Seed] = []
-"""The seed that a loop over `seeds()` has come to."""
+"""The seed that a loop over `seeds()` has reached."""
 listeners: list[Callable[[Seed], None]] = []
-"""Called with each seed that a loop over `seeds()` comes to (`tests/kit/keeping.py`)."""
+"""Called with each seed that a loop over `seeds()` reaches (`tests/kit/keeping.py`)."""
 
 
 def kept(name: str) -> list[int]:
-    """Return the seeds that have once failed in the storm of this name."""
+    """Return the seeds that have failed in the storm of this name."""
     return [entry for entry in load().get(name, []) if isinstance(entry, int)]
 
 
 def reduced(name: str) -> list[Reduced]:
-    """Return what has failed in the storm of this name and could be made shorter."""
+    """Return the failures of this storm that could be made shorter."""
     return [(entry[0], entry[1]) for entry in load().get(name, []) if isinstance(entry, list)]
 
 
 def cases(name: str) -> list[dict[str, Any]]:
-    """Return the cases that have once failed in the storm of this name."""
+    """Return the cases that have failed in the storm of this name."""
     return [entry for entry in load().get(name, []) if isinstance(entry, dict)]
 
 
 def pick_for(seed: Seed, test: T, nightly: T) -> T:
-    """Return the size of a storm: a kept seed has failed in the night's size, and keeps it."""
+    """Return the size of a storm: a kept seed has the night's size."""
     return nightly if NIGHTLY or int(seed) in kept(seed.storm) else test
 
 
 def seeds(name: str, test: int, nightly: int | None = None, single: bool = True) -> Seeds:
-    """Return the seeds of a storm: kept ones first; $HOLDFAST_SEED chooses a single one.
+    """Return the seeds of a storm, kept ones first; $HOLDFAST_SEED chooses a single one.
 
-    Without `single` it does not: the test is about what all of them meet together.
+    Without `single` that variable has no effect: the test needs all seeds together.
     """
     if single and os.environ.get("HOLDFAST_SEED"):
         return Seeds([Seed.of(name, number_in("HOLDFAST_SEED", SEED_MAX, 0))])
@@ -117,11 +117,11 @@ def seeds(name: str, test: int, nightly: int | None = None, single: bool = True)
 
 
 def kept_examples() -> ExampleDatabase:
-    """Return the reduced examples that have failed: `make nightly` adds to them, all runs replay them."""
+    """Return the reduced examples that failed: `make nightly` adds some, all runs replay them."""
     kept_there = DirectoryBasedExampleDatabase(examples_folder())
     return kept_there if NIGHTLY else ReadOnlyDatabase(kept_there)
 
 
 def examples_folder() -> Path:
-    """Return where reduced examples are kept; $HOLDFAST_EXAMPLES names another folder."""
+    """Return the folder of reduced examples; $HOLDFAST_EXAMPLES names another."""
     return Path(os.environ.get("HOLDFAST_EXAMPLES") or Path(__file__).with_name("kept_examples"))

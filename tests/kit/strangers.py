@@ -1,11 +1,11 @@
-"""What other code of the same user does to files and descriptors that are not its own."""
+"""Act on files and descriptors as other code of the same user might."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 STRANGER = b"not ours. " * 1000
-"""What a file holds that has taken the place of another."""
+"""The content of a file that has replaced another."""
 
 
 def remove(path: Path) -> None:
@@ -29,6 +29,6 @@ def descriptors_of(path: Path) -> list[int]:
         try:
             if each.readlink() == path:
                 found.append(int(each.name))
-        except OSError:  # the one that lists them
+        except OSError:  # the descriptor that lists them
             continue
     return found

@@ -25,7 +25,7 @@ FUNCTION_LINES_MAX = 80
 
 
 def dead_headers(tree: Tree) -> Iterator[str]:
-    """A header that no other file includes."""
+    """Find headers that no other file includes."""
     included: set[str] = set()
     for path in tree.matching("native/**.hpp", "native/**.cpp"):
         for name in re.findall(r'^\s*#\s*include\s+["<]([^">]+)[">]', tree.text(path), re.MULTILINE):
@@ -62,10 +62,10 @@ def imported_modules(tree: Tree, path: str) -> set[str]:
 
 
 def dead_modules(tree: Tree) -> Iterator[str]:
-    """A module that no other module imports; a helper or a benchmark that nothing uses."""
+    """Find modules that no other module imports, and helpers and benchmarks that nothing uses."""
     paths = tree.matching("src/**.py", "bench/**.py", "tests/**.py")
     users: dict[str, set[str]] = {}
-    """By what they import or name."""
+    """Modules by what they import or name."""
     for path in paths:
         for text in imported_modules(tree, path):
             users.setdefault(text, set()).add(path)
@@ -88,7 +88,7 @@ TEST_MODULE = re.compile(r"tests(?!\.kit\.)(\.\w+)*\.test_\w+(\.\w+)*")
 
 
 def tests_import_tests(tree: Tree) -> Iterator[str]:
-    """A file that imports a test: code that two tests need is in tests/kit."""
+    """Find files that import a test: code that two tests need is in tests/kit."""
     for path in tree.matching("tests/**.py"):
         for name in sorted(imported_modules(tree, path)):
             if TEST_MODULE.fullmatch(name):
@@ -102,7 +102,7 @@ def tests_import_tests(tree: Tree) -> Iterator[str]:
 
 
 def tests_not_collected(tree: Tree) -> Iterator[str]:
-    """A test that pytest does not find: in a wrong file, class or function."""
+    """Find tests that pytest does not collect: in a wrong file, class or function."""
 
     def hidden(node: ast.AST, inside: str) -> Iterator[tuple[ast.FunctionDef | ast.AsyncFunctionDef, str]]:
         for each in ast.iter_child_nodes(node):
@@ -122,7 +122,7 @@ def tests_not_collected(tree: Tree) -> Iterator[str]:
 
 
 def sessions_elsewhere(tree: Tree) -> Iterator[str]:
-    """A test outside tests/spark with the session of Spark: it would start another Java."""
+    """Find tests outside tests/spark with a Spark session, which would start another Java."""
     for path in tree.matching("tests/**.py"):
         if path.startswith(("tests/spark/", "tests/kit/")):
             continue
@@ -137,7 +137,7 @@ CLOCKS = ("monotonic", "perf_counter", "process_time", "thread_time")
 
 
 def asserted_durations(tree: Tree) -> Iterator[str]:
-    """An assertion of a duration: tests count, compare within one run, or have virtual time."""
+    """Find assertions of a duration: tests count, compare within one run, or have virtual time."""
     for path in tree.matching("tests/**.py"):
         if path == "tests/kit/waiting.py":  # a wait is not shorter than its own timeout
             continue
@@ -167,7 +167,7 @@ def comments_at(tree: Tree, path: str) -> dict[int, str]:
 
 
 def nightly_without_another(tree: Tree) -> Iterator[str]:
-    """A `mark.nightly` beside which no test is named that finds the same fault in `make test`."""
+    """Find a `mark.nightly` without a named test that finds the same fault in `make test`."""
     for path in tree.matching("tests/**.py"):
         if "mark.nightly" not in tree.text(path):
             continue
@@ -200,7 +200,7 @@ SKIPS = {
 
 
 def unlisted_skips(tree: Tree) -> Iterator[str]:
-    """A skip that is not listed: install the tools, or make the test nightly."""
+    """Find skips that are not listed: install the tools, or make the test nightly."""
     for path in tree.matching("tests/**.py"):
         named = [
             (node.lineno, ast.unparse(node))
@@ -213,7 +213,7 @@ def unlisted_skips(tree: Tree) -> Iterator[str]:
 
 
 def dead_examples(tree: Tree) -> Iterator[str]:
-    """An example that no test, page or command names."""
+    """Find examples that no test, page or command names."""
     readers = tree.matching("tests/**.py", "docs/**.md", "src/**.py", "README.md", "Makefile")
     for path in tree.matching("examples/**.py"):
         if not any(PurePosixPath(path).name in tree.text(reader) for reader in readers):
@@ -221,7 +221,7 @@ def dead_examples(tree: Tree) -> Iterator[str]:
 
 
 def site_navigation(tree: Tree) -> Iterator[str]:
-    """A page that is not in the site's navigation, or an entry without its page."""
+    """Find pages that are not in the site's navigation, and entries without a page."""
     if not tree.has("mkdocs.yml"):
         return
     entries = set(re.findall(r"^\s*-\s.*?(\S+\.md)\s*$", tree.text("mkdocs.yml"), re.MULTILINE))
@@ -236,7 +236,7 @@ def site_navigation(tree: Tree) -> Iterator[str]:
 
 
 def long_files(tree: Tree) -> Iterator[str]:
-    """A source file longer than one concept needs."""
+    """Find source files that are too long for one concept."""
     for path in tree.matching("**.py", "**.hpp", "**.cpp"):
         lines = tree.text(path).count("\n")
         if lines > LINES_MAX:
@@ -279,7 +279,7 @@ def native_functions(code: str) -> Iterator[tuple[str, int, int]]:
 
 
 def long_functions(tree: Tree) -> Iterator[str]:
-    """A function that does not fit on a page."""
+    """Find functions that do not fit on a page."""
     for path in tree.matching("**.py"):
         for node in ast.walk(tree.parsed(path)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -311,7 +311,7 @@ def partners(comment: str) -> list[str]:
 
 
 def statement_comments(lines: list[str], code: list[str], at: int) -> str:
-    """The comments on the lines of the statement at this line, and directly above it."""
+    """Return the comments on the lines of the statement here, and directly above it."""
 
     def ends(index: int) -> bool:
         return (
@@ -331,7 +331,7 @@ def statement_comments(lines: list[str], code: list[str], at: int) -> str:
 
 
 def unpaired_orders(tree: Tree) -> Iterator[str]:
-    """An acquire, release or stronger order without a partner, or with an unknown one."""
+    """Find acquire, release or stronger orders without a partner, or with an unknown one."""
     natives = tree.matching("native/**.hpp", "native/**.cpp")
     identifiers = {word for path in natives for word in re.findall(r"\w+", blank_comments(tree.text(path)))}
     for path in tree.matching("native/holdfast/**.hpp"):
@@ -340,10 +340,10 @@ def unpaired_orders(tree: Tree) -> Iterator[str]:
         for at in (index for index, line in enumerate(code) if ORDER.search(line)):
             found = PAIRS.findall(statement_comments(lines, code, at))
             if not found:
-                yield f"{path}:{at + 1}: a memory order without `// pairs with: <who>`"
+                yield f"{path}:{at + 1}: a memory order without `// pairs with: <name>`"
             names = [name for comment in found for name in partners(comment)]
             if found and not names:
-                yield f"{path}:{at + 1}: `pairs with:` names nobody"
+                yield f"{path}:{at + 1}: `pairs with:` names no partner"
             for name in names:
                 words = re.fullmatch(r"\w+(?:::\w+)*", name)
                 if not words or not set(name.split("::")) <= identifiers:
@@ -354,7 +354,7 @@ def unpaired_orders(tree: Tree) -> Iterator[str]:
 
 
 def uncited_invariants(tree: Tree) -> Iterator[str]:
-    """An invariant that no test or model cites; a citation that no page states."""
+    """Find invariants that no test or model cites, and citations that no page states."""
     stated = {
         number: page
         for page in tree.matching("docs/**.md")
@@ -372,7 +372,7 @@ def uncited_invariants(tree: Tree) -> Iterator[str]:
 
 
 def requirement_rows(tree: Tree) -> Iterator[str]:
-    """A row of docs/requirements.md without a test, or with a file that does not exist."""
+    """Find rows of docs/requirements.md without a test, or with a file that does not exist."""
     page = "docs/requirements.md"
     if not tree.has(page):
         return
@@ -400,7 +400,7 @@ WIRED = re.compile(r"^\s*(?:required|optional|repeated)\s+[us]?(?:int|fixed)\d+\
 
 
 def limit_rows(tree: Tree) -> Iterator[str]:
-    """A row of the limits without an existing test; a packed field without a row."""
+    """Find rows of the limits without an existing test, and packed fields without a row."""
     if not tree.has(LIMITS):
         return
     lines = tree.text(LIMITS).splitlines()
@@ -434,7 +434,7 @@ def limit_rows(tree: Tree) -> Iterator[str]:
 def packed_fields(tree: Tree) -> Iterator[tuple[str, str]]:
     """Find formats of `struct`, layouts of the core, numbers of the wire and of records."""
     for path in tree.matching("src/**.py"):
-        if "/bench/" in path:  # the formats of others
+        if "/bench/" in path:  # formats of other software
             continue
         for found in PACKED.findall(tree.text(path)):
             if "{" not in found:
@@ -451,7 +451,7 @@ def packed_fields(tree: Tree) -> Iterator[tuple[str, str]]:
 
 
 def has_numbers(node: ast.ClassDef) -> bool:
-    """A record that is written somewhere, with a number in it."""
+    """Return whether a class is a stored record with a number in it."""
     return any("Struct" in ast.unparse(base) for base in node.bases) and any(
         isinstance(each, ast.AnnAssign)
         and re.search(r"\bint\b", ast.unparse(each.annotation))
@@ -461,7 +461,7 @@ def has_numbers(node: ast.ClassDef) -> bool:
 
 
 def unknown_commands(tree: Tree) -> Iterator[str]:
-    """A `make` command on a page that the Makefile does not know."""
+    """Find `make` commands on pages that the Makefile does not have."""
     targets = set(
         re.findall(r"^([\w-]+):", tree.text("Makefile") if tree.has("Makefile") else "", re.MULTILINE)
     )
@@ -486,7 +486,7 @@ FORBIDDEN = {
 
 
 def forbidden_words(tree: Tree) -> Iterator[str]:
-    """Paths of a machine, addresses of a registry, notes of unfinished work."""
+    """Find paths of a machine, addresses of a registry, and notes of unfinished work."""
     for path in tree.paths():
         if path == "LICENSE":
             continue
@@ -506,7 +506,7 @@ ROOMS = ("base", "shm", "queue", "entry", "log", "dispatch", "wire", "arrow")
 
 
 def looks_up(tree: Tree) -> Iterator[str]:
-    """A layer that imports one above it; a folder that is not a layer."""
+    """Find layers that import one above them, and folders that are not a layer."""
     for path in tree.matching("src/holdfast/**.py"):
         here = PurePosixPath(path).relative_to("src/holdfast").parts[0].removesuffix(".py")
         if here == "__init__" or "/template/" in path:

@@ -1,9 +1,8 @@
-"""The tiers: which folder runs when, what a test there may do, and what a run says of itself at its end.
+"""The tiers: which folder runs when, what its tests may do, and a run's summary.
 
-`make check` runs the folders CHECK; their tests start no process and do not sleep; each of `unit` ends
-within a second.
-`make test` runs all folders; `make nightly` runs them with `--nightly`: also what is marked `nightly`, and
-larger slices with seeds that move on (`tests/kit/slices.py`).
+`make check` runs the folders CHECK. Their tests start no process and do not sleep; each of `unit` ends within
+a second. `make test` runs all folders. `make nightly` runs them with `--nightly`: also tests marked
+`nightly`, and larger slices with other seeds every night (`tests/kit/slices.py`).
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ import pytest
 CHECK = ("unit", "conformance", "simulation")
 FOLDERS = (*CHECK, "process", "pulsar", "spark", "mutants", "torture", "repo")
 LIMIT_S = {"unit": 1.0}
-"""How long a test of this folder may take (`taken_s`), with its own fixtures but not with shared ones."""
+"""How long a test of this folder may take (`taken_s`), with its own fixtures but without shared ones."""
 SLEEP_MAX_S = 0.02
 SLOWEST = 20
 COUNTS = "counts"
@@ -35,7 +34,7 @@ PROCESS_EVENTS = {
 PROCESS_SYMBOLS = {"fork", "vfork", "clone", "system", "popen", "posix_spawn", "posix_spawnp", "execve"}
 """Functions of the C library that a test may not look up, either."""
 IDLE_MAX_S = 1.0
-"""A test of `make check` that waits longer in all, in whatever way, sleeps."""
+"""A test of `make check` that waits longer than this in total sleeps."""
 
 
 def folder_of(item: pytest.Item | pytest.Collector) -> str:
@@ -55,7 +54,7 @@ class Guard:
     def __init__(self) -> None:
         self.active = False
         self.refused: list[str] = []
-        """Also what a test has caught, or a thread of its own has died of."""
+        """All refusals, also those that a test has caught, or that ended one of its threads."""
         sys.addaudithook(self._hook)
 
     def _hook(self, event: str, args: tuple[object, ...]) -> None:
@@ -71,23 +70,23 @@ class Guard:
         raise AssertionError(words)
 
     def _fork_exec(self, *_: object) -> int:
-        """`multiprocessing` starts its processes by this, without an audit event."""
+        """Refuse a process of `multiprocessing`, which raises no audit event."""
         self.refuse("multiprocessing in a test of `make check`: it belongs to tests/process")
 
     @contextlib.contextmanager
     def on(self, tests: Path) -> Iterator[None]:
-        """Guard what runs meanwhile in this process; `tests` is the folder whose code must not pause."""
+        """Guard this process meanwhile; code in the folder `tests` must not sleep."""
         really, really_async = time.sleep, asyncio.sleep
 
         def sleep(seconds: float | SupportsIndex) -> None:
-            # Other threads may be of an earlier test; a module that was imported meanwhile keeps this one.
+            # Other threads may be of an earlier test; a module imported meanwhile keeps this function.
             ours = self.active and threading.current_thread() is threading.main_thread()
             if ours and float(seconds) > SLEEP_MAX_S:
                 self.refuse(f"time.sleep({seconds}) in a test of `make check`: wait for a condition")
             really(seconds)
 
         def async_sleep(delay: float, result: Any = None) -> Coroutine[Any, Any, Any]:
-            caller = sys._getframe(1).f_code.co_filename  # the product's own pauses are its business
+            caller = sys._getframe(1).f_code.co_filename  # pauses of the product are allowed
             if self.active and delay > SLEEP_MAX_S and in_real_time() and Path(caller).is_relative_to(tests):
                 self.refuse(
                     f"asyncio.sleep({delay}) in a test of `make check`: wait for a condition or virtual time"
@@ -105,13 +104,13 @@ class Guard:
 
 
 def in_real_time() -> bool:
-    """Tell whether the running loop is one of asyncio's: simulated ones have virtual time."""
+    """Return whether the running loop is one of asyncio's: simulated ones have virtual time."""
     loop = asyncio._get_running_loop()
     return loop is None or isinstance(loop, asyncio.BaseEventLoop)
 
 
 def pressure_s(what: str = "cpu") -> float:
-    """Return how long work on this machine has waited for a processor (`io`: a disk) so far, in seconds."""
+    """Return the seconds that work on this machine has waited for processor or disk."""
     with contextlib.suppress(OSError, ValueError, IndexError):  # a kernel that does not count it
         some = Path("/proc/pressure", what).read_text().splitlines()[0]
         return int(some.rpartition("total=")[2]) / 1e6
@@ -119,7 +118,7 @@ def pressure_s(what: str = "cpu") -> float:
 
 
 def taken_s(elapsed_s: float, processor_s: float, pressed_s: float) -> float:
-    """Return what a test took: its processor time, or the elapsed time less what a busy machine added."""
+    """Return a test's processor time, or elapsed time less the delay by other work."""
     return max(processor_s, elapsed_s - pressed_s)
 
 
@@ -131,9 +130,9 @@ class Stopwatch:
         self._disk = pressure_s("io")
 
     def idle_s(self) -> float:
-        """Return how long the test has waited for neither processor nor disk: it slept, in some way.
+        """Return how long the test has waited for neither processor nor disk, so it slept.
 
-        0 if it mostly worked, or if the kernel does not count what a busy machine adds.
+        It is 0 if the test mostly worked, or if the kernel does not count delays by other work.
         """
         elapsed, used = time.monotonic() - self._began, time.process_time() - self._used
         idle = elapsed - used - (pressure_s() - self._pressed) - (pressure_s("io") - self._disk)
@@ -147,11 +146,11 @@ class Stopwatch:
         )
 
 
-# -- what a run says of itself ------------------------------------------------------------------------
+# -- the summary of a run -----------------------------------------------------------------------------
 
 
 def summary(reports: list[pytest.TestReport]) -> Iterator[tuple[str, list[str]]]:
-    """Yield the sections printed at the end of a run: counts, tests by folder, the slowest tests."""
+    """Yield the final sections of a run: counts, tests by folder, the slowest tests."""
     seconds: dict[str, float] = defaultdict(float)
     for report in reports:
         seconds[report.nodeid] += report.duration

@@ -1,15 +1,11 @@
-"""`make torture`: kill storms (see kit/queue/storm.py), one after another, for as long as you like.
+"""`make torture`: run kill storms (kit/queue/storm.py) one after another.
 
-    python -m tests.kit.torture --kills 100000
-    python -m tests.kit.torture --minutes 30 --plan "stall limit" --seed 7
-    python -m tests.kit.torture --broker --minutes 30
-    python -m tests.kit.torture --server --minutes 30
-    python -m tests.kit.torture --sink --minutes 30
-    python -m tests.kit.torture --source --minutes 30
-    python -m tests.kit.torture --months --minutes 30
-    python -m tests.kit.torture --months --rounds 500 --plan server
+    python -m tests.kit.torture --kills 100000                                # on the queue
+    python -m tests.kit.torture --minutes 30 --plan "stall limit" --seed 7    # one plan, from a seed on
+    python -m tests.kit.torture --broker --minutes 30                         # or --server, --sink, --source
+    python -m tests.kit.torture --months --rounds 500 --plan server           # no figure may grow
 
-Prints each storm's account and, at the end, the sum. Ends with status 1 at the first fault.
+It prints each storm's account and, at the end, the sum. It ends with status 1 at the first fault.
 """
 
 from __future__ import annotations
@@ -52,7 +48,7 @@ COUNTS = (
 
 def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Kill storms on the queue; every message is accounted for.")
-    parser.add_argument("--kills", type=int, default=20_000, help="end after so many kills (default 20000)")
+    parser.add_argument("--kills", type=int, default=20_000, help="end after this many kills (default 20000)")
     parser.add_argument("--minutes", type=float, help="end after this time instead")
     parser.add_argument("--round", type=int, default=1000, help="kills of one storm (default 1000)")
     parser.add_argument(
@@ -62,8 +58,10 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--broker", action="store_true", help="on a broker's directory, not on a queue")
     parser.add_argument("--server", action="store_true", help="on a server, with clients that come back")
     parser.add_argument("--sink", action="store_true", help="on Spark's driver and workers, and the broker")
-    parser.add_argument("--source", action="store_true", help="no kills: Spark reads what the client reads")
-    parser.add_argument("--months", action="store_true", help="all comes and goes, and no figure may grow")
+    parser.add_argument("--source", action="store_true", help="no kills: compare Spark with the client")
+    parser.add_argument(
+        "--months", action="store_true", help="create and delete for long: no figure may grow"
+    )
     parser.add_argument("--rounds", type=int, help="with --months: rounds of each plan (default 100)")
     parser.add_argument(
         "--keep", help="with --broker, --server: copy the directory of a storm with faults there"
@@ -93,12 +91,12 @@ def main() -> int:
 
 
 at: list[tuple[str, int]] = []
-"""Name and seed of the storm that is running."""
+"""Name and seed of the running storm."""
 notes: list[running.Writer] = []
 
 
 def begin(storm: str, seed: int) -> None:
-    """Remember which storm begins: a night keeps it, should it raise an error, crash or hang."""
+    """Note which storm starts: a night keeps it if it fails, crashes or hangs."""
     at[:] = [(storm, seed)]
     if NIGHTLY:
         notes.extend([] if notes else [running.Writer()])
@@ -106,7 +104,7 @@ def begin(storm: str, seed: int) -> None:
 
 
 def chosen(plans: Sequence[P], options: argparse.Namespace) -> list[P]:
-    """Return the plans, or the one that was asked for by its name."""
+    """Return the plans, or the one with the requested name."""
     if options.plan is None:
         return list(plans)
     named: dict[Any, P] = {getattr(plan, "name", plan): plan for plan in plans}
@@ -116,7 +114,7 @@ def chosen(plans: Sequence[P], options: argparse.Namespace) -> list[P]:
 
 
 def begun(options: argparse.Namespace) -> tuple[int, float, int]:
-    """Return the first seed, and how long to go on: until a time of the clock, or for this many kills."""
+    """Return the first seed, the time limit, and the number of kills."""
     chosen_seed = base() if NIGHTLY else random.SystemRandom().getrandbits(20)
     seed = chosen_seed if options.seed is None else int(options.seed)
     if options.minutes:
@@ -125,7 +123,7 @@ def begun(options: argparse.Namespace) -> tuple[int, float, int]:
 
 
 def told(storm: str, seed: int, faults: list[str]) -> int:
-    """Print what a storm has found; in `make nightly` it is reduced and kept, where a test replays it."""
+    """Print the faults of a storm; `make nightly` also reduces and keeps it."""
     print("FAULTS:", *faults[:20], sep="\n  ")
     if NIGHTLY:
         try:
@@ -162,7 +160,7 @@ def torture_queue(options: argparse.Namespace) -> int:
 
 
 def torture_broker(options: argparse.Namespace) -> int:
-    """Lives of a broker, killed one after another (see kit/broker/kills.py)."""
+    """Kill lives of a broker, one after another (kit/broker/kills.py)."""
     plans = chosen(broker_kills.PLANS, options)
     seed, limit, wanted = begun(options)
     kills = storms = confirmed = 0
@@ -183,7 +181,7 @@ def torture_broker(options: argparse.Namespace) -> int:
 
 
 def torture_server(options: argparse.Namespace) -> int:
-    """Servers that are killed under load, one after another (see kit/server/kills.py)."""
+    """Kill servers under load, one after another (kit/server/kills.py)."""
     plans = chosen(server_kills.PLANS, options)
     seed, limit, wanted = begun(options)
     sums = dict.fromkeys(("kills", "stops", "confirmed", "receipted", "resent"), 0)
@@ -205,7 +203,7 @@ def torture_server(options: argparse.Namespace) -> int:
 
 
 def torture_sink(options: argparse.Namespace) -> int:
-    """Everything around the sink is killed, with Spark and with its simulation (sink_kill.py)."""
+    """Kill everything around the sink, with Spark and with its simulation (sink_kill.py)."""
     plans = chosen([*sink_kill.PLANS], options)
     seed, limit, wanted = begun(options)
     storms = kills = 0
@@ -223,11 +221,11 @@ def torture_sink(options: argparse.Namespace) -> int:
 
 
 SOURCE_ORDER = ("path", "url", "path", "url", "path, spark", "url", "path", "url", "path", "url, spark")
-"""Every fifth with Spark."""
+"""The transports of the storms; every fifth is with Spark."""
 
 
 def torture_source(options: argparse.Namespace) -> int:
-    """Random streams compared with the official client, every fifth with Spark (source_storm.py).
+    """Compare random streams with the official client, every fifth with Spark (source_storm.py).
 
     `--kills` counts the rounds of publishing, trimming and resetting.
     """
@@ -251,7 +249,7 @@ def torture_source(options: argparse.Namespace) -> int:
 
 
 def torture_months(options: argparse.Namespace) -> int:
-    """Rounds in which everything comes and goes; a table of figures, and of those that grow (kit/growth)."""
+    """Run rounds that create and delete everything; print the figures that grow (kit/growth)."""
     if options.minutes is None and (options.rounds or months.ROUNDS) < months.LEAST_ROUNDS:
         least = months.LEAST_ROUNDS
         raise SystemExit(

@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 
 @dataclass(frozen=True)
 class Tree:
-    """The files of a checkout, by their path from its root. Ignored files are not part of it."""
+    """The files of a checkout, by their path from its root, without ignored ones."""
 
     root: Path
 
@@ -52,7 +52,7 @@ class Tree:
 
 
 def matches(path: str, pattern: str) -> bool:
-    """A leading folder and a suffix, "native/**.hpp"; or a folder's own files, "native/holdfast/*.hpp"."""
+    """Match a path: "native/**.hpp" below a folder, "native/holdfast/*.hpp" directly in it."""
     if "**" in pattern:
         folder, suffix = pattern.split("**")
         return path.startswith(folder) and path.endswith(suffix)

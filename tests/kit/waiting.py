@@ -1,4 +1,4 @@
-"""Waiting in tests: for a condition within a loop, for the clock's next step, and for a timeout."""
+"""Waiting in tests: for a condition, for the clock's next step, and for a timeout."""
 
 from __future__ import annotations
 

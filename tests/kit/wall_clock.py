@@ -1,8 +1,8 @@
-"""A wall clock that a test can set, in real processes: a read of the time of day gets what the test says.
+"""A wall clock for real processes that a test can set.
 
-A small library in front of libc (`LD_PRELOAD`) answers for `clock_gettime`, `gettimeofday` and `time`. It
-adds what stands in a file that it has mapped, so that a running process sees a jump at its next look. The
-monotonic clocks are left alone: what depends on the time of day, and should not, shows.
+A small library in front of libc (`LD_PRELOAD`) replaces `clock_gettime`, `gettimeofday` and `time`. It adds
+an offset from a file that it has mapped, so that a running process sees a jump at its next call. The
+monotonic clocks are unchanged, so code that wrongly depends on the time of day is noticed.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class WallClock:
         self._map.close()
 
     def ahead(self, ns: int) -> None:
-        """Run so much ahead; below 0, behind."""
+        """Run ahead by this time; below 0, behind."""
         self._map[:16] = struct.pack("qq", ns, 0)
 
     def stop(self) -> None:

@@ -1,4 +1,4 @@
-"""An interface that believes its arguments: the tests of clear errors notice, function by function.
+"""Mutants of argument checks: the tests of clear errors notice each absent function.
 
 The tests run in a pytest of their own, in which the functions of `holdfast.arguments` check nothing.
 """
@@ -23,7 +23,7 @@ NOTICED = {
     "require_seconds": (f"{QUEUE}::test_arguments_of_another_type[{{'stall_limit': '1'}}-",),
     "checked_patience": (f"{BROKER}::test_timeouts_of_clients_that_are_none[nan]",),
 }
-"""Which function's absence which tests notice: of queues, brokers, clients and producers."""
+"""The tests that notice the absence of each function: of queues, brokers, clients and producers."""
 
 PROGRAM = """
 import sys
@@ -50,7 +50,7 @@ def test_arguments_that_nothing_checks_are_noticed(tmp_path: Path) -> None:
     words = "another_type or (no_text and 3) or (texts_of and number) or (timeouts and nan)"
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, *options, "-k", words, QUEUE, BROKER],
-        timeout=60,  # a test that waits for what it believed
+        timeout=60,  # for a test that waits on an unchecked argument
         cwd=ROOT,
         capture_output=True,
         text=True,

@@ -1,4 +1,4 @@
-"""Show that the table of asymmetry can fail: each mistake exceeds a row."""
+"""Mutants of costs per request: each exceeds a row of the table of asymmetry."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Patch = pytest.MonkeyPatch
 
 
 def parts_one_by_one(patch: Patch) -> None:
-    """Every part of a batch is looked at by itself, and again."""
+    """Each part of a batch is handled by itself, five times."""
     from holdfast.broker.dispatch.dispatcher import Dispatcher
 
     def each(self: Dispatcher, parts: list[tuple[int, int]], number: int, receipt: bool = False) -> None:
@@ -47,7 +47,7 @@ def stats_look_for_readers(patch: Patch) -> None:
 
 
 def producers_are_compared(patch: Patch) -> None:
-    """As it was: a producer's name is looked for among all of its topic."""
+    """As it was: a producer's name is compared with all of its topic."""
     from holdfast.broker.events import ProducerOpen
     from holdfast.broker.state import Producer, TopicState
 
@@ -61,7 +61,7 @@ def producers_are_compared(patch: Patch) -> None:
 
 
 def reasons_repeat_names(patch: Patch) -> None:
-    """An answer has the whole name in it that was refused."""
+    """An answer repeats the whole name that was refused."""
     patch.setattr("holdfast.names.SHOWN_LENGTH_MAX", 1 << 30)
     patch.setattr("holdfast.server.pulsar.commands.REASON_LENGTH_MAX", 1 << 30)
 
@@ -87,7 +87,7 @@ def test_it_is_noticed(
     large: Population,
     monkeypatch: Patch,
 ) -> None:
-    """The row holds as it is, and not with the mistake."""
+    """The row holds without the mutant, and fails with it."""
     rows = [row for row in COMMANDS if str(row) == name]
     largest = [row for row in LARGEST if str(row) == name]
     long = [row for row in COMMANDS if f"{row} with long texts" == name]
@@ -107,6 +107,6 @@ def test_it_is_noticed(
     check()
     mutant(monkeypatch)
     monkeypatch.setattr(tests, "TRIES", 1)
-    monkeypatch.setattr(asymmetry, "QUIET_S", 0.1)  # on a busy machine the server begins later
+    monkeypatch.setattr(asymmetry, "QUIET_S", 0.1)  # on a busy machine the server starts later
     with pytest.raises(AssertionError):
         check()

@@ -1,4 +1,4 @@
-"""Servers that forget to ask, each in one place: the tests that go everywhere must notice."""
+"""Servers that forget one authorization: the checks of every path and command must notice."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ Check = Callable[[Served], None]
 
 @dataclass(frozen=True)
 class Forgetful:
-    """A server with a mistake: what is run before it starts, and who must notice."""
+    """A mutant: the text that runs before the server starts, and the checks that notice."""
 
     mistake: str
     checks: tuple[Check, ...]
-    """Every one of them."""
+    """Each of them must notice."""
 
 
 def commands(kinds: Iterable[int]) -> tuple[Check, ...]:
@@ -34,7 +34,7 @@ def commands(kinds: Iterable[int]) -> tuple[Check, ...]:
 
 
 def paths() -> tuple[Check, ...]:
-    """Those that look: what ends or changes the topic would be noticed by the next one, too."""
+    """Return the checks of paths that only read: a deleted topic would spoil the next."""
     looking = [route for route in ROUTES if route.method == "GET" and route.path not in auth_everywhere.KNOWN]
     return tuple(
         functools.partial(auth_everywhere.path_asks, route)
@@ -54,23 +54,23 @@ SERVERS = {
     "no path asks": Forgetful(
         "from holdfast.server.auth.access import Access\nAccess._allows_http = lambda *_: True\n", paths()
     ),
-    "stages are for everybody": Forgetful(
+    "stages need no grant": Forgetful(
         "from holdfast.server.auth.authorization import Authorizer\n"
         "Authorizer.allows_somewhere = lambda *_: True\n",
         commands(STAGES),
     ),
-    "nobody is behind a proxy": Forgetful(
+    "clients behind a proxy are ignored": Forgetful(
         "from holdfast.server.pulsar.connection import Connection\n"
         "def authorize(self, action, name, subscription='', behind=''):\n"
         "    self.options.authorize(self.role, action, name, subscription)\n"
         "Connection.authorize = authorize\n",
         (functools.partial(auth_everywhere.proxy_is_asked, "stranger"),),
     ),
-    "nobody is behind a proxy of HTTP": Forgetful(
+    "clients behind a proxy of HTTP are ignored": Forgetful(
         "from holdfast.server.auth import access\naccess.ORIGINAL_PRINCIPAL = 'X-Other'\n",
         (auth_everywhere.proxy_is_asked_over_http,),
     ),
-    "whatever is wrong is told to nobody in particular": Forgetful(
+    "errors are shown before authentication": Forgetful(
         "from holdfast.server.http import server\n"
         "async def call(self, route, request):\n"
         "    return server.Call(self, route, request)\n"

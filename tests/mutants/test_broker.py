@@ -1,6 +1,6 @@
 """Broken brokers, which the model test must notice: the proof that it can fail.
 
-Each is played with a fixed number of random histories in the simulated world, where waiting costs nothing.
+Each runs a fixed number of random histories in the simulated world, where waiting costs nothing.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def play() -> None:
 
 
 def test_without_a_mutant_nothing_is_noticed() -> None:
-    """The histories that notice every mutant find no fault in the broker as it is."""
+    """The histories that notice every mutant find no fault in the sound broker."""
     play()
 
 
@@ -45,6 +45,6 @@ def test_without_a_mutant_nothing_is_noticed() -> None:
 def test_the_model_notices(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     MUTANTS[name](monkeypatch)
     monkeypatch.setattr(broker_harness, "PATIENCE", 0.2)
-    # What the model says, or what the breakage leads to; a mistake in the breakage itself is neither.
+    # The model's error, or a consequence of the mutant; an error in the mutant itself is neither.
     with pytest.raises((Wrong, AssertionError, HoldfastError)):
         play()

@@ -1,4 +1,4 @@
-"""Brokers that leave something when they are cancelled or closed: the test of cancellation notices."""
+"""Brokers that leave something when cancelled or closed: the test of cancellation notices."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Patch = Callable[[pytest.MonkeyPatch], None]
 
 
 def answers_that_are_lost(patch: pytest.MonkeyPatch) -> None:
-    """What a thread has opened stays open if its caller has gone."""
+    """A file that a thread has opened stays open if its caller has gone."""
     real = disk.in_thread
 
     async def in_thread(function: Callable[..., Any], *arguments: Any, undo: Any = None) -> Any:

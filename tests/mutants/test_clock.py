@@ -1,4 +1,4 @@
-"""A wall clock that is read where log time belongs: the tests with wrong clocks notice it."""
+"""Mutants that read the wall clock instead of log time: tests with wrong clocks notice."""
 
 from __future__ import annotations
 

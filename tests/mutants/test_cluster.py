@@ -1,4 +1,4 @@
-"""Brokers in a group that are broken: the storms of tests/simulation/test_broker.py must notice each."""
+"""Broken brokers in a group: the storms of tests/simulation/test_broker.py must notice each."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.kit.group.checker import Broken
 from tests.kit.sim.loop import CURRENT
 
 SEEDS = (1, 2, 3, 4, 5, 6)
-"""That of tests/simulation/test_broker.py in `make check`."""
+"""The seeds of tests/simulation/test_broker.py in `make check`."""
 
 
 def caught(*words: str) -> None:
@@ -51,7 +51,7 @@ def test_apply_looks_at_the_local_clock(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_confirm_before_stable(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever published is told as soon as one member has applied it."""
+    """A publish is confirmed as soon as one member has applied it."""
     track = Engine._track
 
     def hasty(

@@ -1,7 +1,7 @@
 """Mutants of the core: each changes a header, and a native test must notice.
 
-All of them are compiled together and chosen at run time (kit/native.py); the same build without a mutant
-passes, so what is noticed is the change.
+All of them are compiled together and chosen at run time (kit/native.py). The same build without a mutant
+passes, so a failure shows the change.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def build_alone(mutant: Mutant) -> Path:
 
 @dataclass(frozen=True)
 class Builds:
-    """Programs to come: one per unit, and one per mutant that cannot be chosen at run time."""
+    """Futures of programs: one per unit, and one per mutant that is compiled alone."""
 
     units: dict[str, Future[Path]]
     alone: dict[str, Future[Path]]
@@ -57,7 +57,7 @@ class Builds:
     corpus: Path
 
     def verdict(self, mutant: Mutant) -> str:
-        """Return what the native test said; empty if it noticed nothing."""
+        """Return the output of the failing native test; empty if it passed."""
         binary = (self.alone.get(mutant.name) or self.units[native.unit_of(mutant.program)]).result()
         choice = {CHOICE: str(self.numbers.get(mutant.name, 0)), CORPUS: str(self.corpus)}
         try:
@@ -83,7 +83,7 @@ def builds() -> Iterator[Builds]:
         )
 
 
-@pytest.mark.timeout(600)  # the first ones wait for the compiler
+@pytest.mark.timeout(600)  # the first tests wait for the compiler
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_without_a_mutant_nothing_is_noticed(program: str, builds: Builds) -> None:
     binary = builds.units[native.unit_of(program)].result()
@@ -101,7 +101,7 @@ def test_mutant_is_caught(mutant: Mutant, builds: Builds) -> None:
 
 @pytest.mark.timeout(600)
 def test_the_stream_that_showed_a_mutant_is_kept(builds: Builds, tmp_path: Path) -> None:
-    """As a night keeps it: this stream alone, with few changes of it, shows the mutant again."""
+    """As a night keeps it: this stream alone, with few changes, shows the mutant again."""
     [mutant] = [each for each in MUTANTS if each.name == "rest-forgotten"]
     binary = builds.units[native.unit_of(mutant.program)].result()
 

@@ -1,4 +1,4 @@
-"""The tests of what clients cost can fail: each mistake brings an old fault back, and is noticed."""
+"""Mutants of clients' costs: each restores an old fault, and a check notices."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ PRODUCER: dict[str, Any] = {
 
 
 def all_at_once(patch: Patch) -> None:
-    """A connection begins all of its requests before another has its turn."""
+    """A connection starts all of its requests before another has its turn."""
 
     def add(self: Pending, request: Any, message: Any, size: int) -> None:
         self._waiting.append((request, message, size))
@@ -58,12 +58,12 @@ def all_at_once(patch: Patch) -> None:
 
 
 def bytes_do_not_count(patch: Patch) -> None:
-    """As many large requests as small ones begin in a turn."""
+    """As many large requests as small ones start in a turn."""
     patch.setattr("holdfast.server.pulsar.turns.LARGE_BYTES", 1 << 40)
 
 
 def any_bytes_wait(patch: Patch) -> None:
-    """As it was: a thousand requests may wait, of whatever size."""
+    """As it was: a thousand requests may wait, of any size."""
     patch.setattr("holdfast.server.pulsar.turns.REQUESTS_BYTES", 1 << 40)
 
 
@@ -73,7 +73,7 @@ def any_number_of_acks(patch: Patch) -> None:
 
 
 def one_slice_alone(patch: Patch) -> None:
-    """What exceeds a slice is forgotten."""
+    """Entries beyond the first slice are dropped."""
     real = WireConsumer._ack_slice
 
     def whole(self: WireConsumer, at: int, ranges: Any, parts: Any, *more: Any) -> Any:
@@ -83,13 +83,13 @@ def one_slice_alone(patch: Patch) -> None:
 
 
 def lists_of_old(patch: Patch) -> None:
-    """What was encoded once is told for ever."""
+    """A list that was encoded once is never renewed."""
     real = Listings.of
     patch.setattr(Listings, "of", functools.cache(real))
 
 
 def readers_are_looked_for(patch: Patch) -> None:
-    """A reader that leaves is looked for among all."""
+    """A reader that leaves is searched among all readers."""
 
     def abandoned(self: Broker, topic: Any, dispatcher: Any) -> None:
         if dispatcher.consumers:
@@ -106,7 +106,7 @@ def readers_are_looked_for(patch: Patch) -> None:
 
 
 def half_frames_stay(patch: Patch) -> None:
-    """The reader of a closed connection waits for the garbage collector."""
+    """The frame of a closed connection waits for the garbage collector."""
     real = Connection._ended
 
     def ended(self: Connection) -> None:
@@ -128,7 +128,7 @@ def frames_are_all_one(patch: Patch) -> None:
 
 
 def pauses_count(patch: Patch) -> None:
-    """The time in which a connection is not read counts against its client."""
+    """Time in which a connection is not read counts against its client."""
     real = Pace.rest
     patch.setattr(Pace, "rest", lambda self, seconds: real(self, min(seconds, 0.0)))
 
@@ -148,7 +148,7 @@ def no_quota(patch: Patch) -> None:
 
 
 def what_comes_does_not_count(patch: Patch) -> None:
-    """Only what is there is counted: many at once are let in."""
+    """Only existing objects are counted: many requests at once pass."""
     real = Gauge.take
 
     def take(self: Gauge, name: Any, size: int = 1) -> Any:
@@ -159,7 +159,7 @@ def what_comes_does_not_count(patch: Patch) -> None:
 
 
 def counted_when_nothing_comes(patch: Patch) -> None:
-    """As it was: what is deleted is noticed only when nothing is on its way."""
+    """As it was: deletions are counted only when no request is under way."""
 
     def recount(self: Gauge) -> None:
         if not self._coming:
@@ -169,12 +169,12 @@ def counted_when_nothing_comes(patch: Patch) -> None:
 
 
 def judged_in_one_go(patch: Patch) -> None:
-    """As it was: the parts of a commit, and entries that are staged, in one turn of the loop."""
+    """As it was: a commit's parts, and staged entries, are judged in one turn."""
     patch.setattr("holdfast.server.steps.STEP_ITEMS", 1 << 40)
 
 
 def all_in_one_turn(patch: Patch) -> None:
-    """Each piece of work pauses for a turn of the loop, and all go on in the next."""
+    """Each task pauses for a turn of the loop, and all continue in the next."""
     patch.setattr("holdfast.server.steps.Line.wait", lambda self: asyncio.sleep(0))
 
 
@@ -220,7 +220,7 @@ def lists_are_free(patch: Patch) -> None:
 
 
 def changes_for_each(patch: Patch) -> None:
-    """Every watch works out by itself what has changed."""
+    """Each watch computes the changes by itself."""
 
     def since(self: Subject, before: frozenset[str]) -> tuple[list[str], list[str]]:
         return sorted(self.topics - before), sorted(before - self.topics)
@@ -229,7 +229,7 @@ def changes_for_each(patch: Patch) -> None:
 
 
 def in_one_go(patch: Patch) -> None:
-    """All ids of a command at once."""
+    """All ids of a command are handled at once."""
 
     def redeliver(self: WireConsumer, command: Any) -> None:
         self._redeliver(command.message_ids)
@@ -254,7 +254,7 @@ def any_number(patch: Patch) -> None:
 
 
 def asks_each_time(patch: Patch) -> None:
-    """Whoever wants what another has makes the server ask that one, each time anew."""
+    """Each request for a held object makes the server ping the holder again."""
     real = Connection.lives
 
     async def lives(self: Connection) -> bool:

@@ -20,7 +20,7 @@ from holdfast.errors import Corrupt
 from tests.kit.broker.dispatch_storm import storm
 
 SEEDS = range(1, 65)
-"""Those of `make check`."""
+"""The seeds of `make check`."""
 
 
 def storms() -> None:
@@ -29,7 +29,7 @@ def storms() -> None:
 
 
 def nothing(*_: object, **__: object) -> None:
-    """In the place of something."""
+    """Replace a function by one without effect."""
 
 
 async def flip_before_persisting(self: Resetting, window: Window, target: int) -> object:
@@ -90,5 +90,5 @@ MUTANTS: dict[str, tuple[object, str, object]] = {
 def test_a_broken_dispatcher_is_noticed(mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     where, name, what = MUTANTS[mutant]
     monkeypatch.setattr(where, name, what)
-    with pytest.raises((AssertionError, Corrupt)):  # by whatever check comes first
+    with pytest.raises((AssertionError, Corrupt)):  # of the first check that notices
         storms()

@@ -1,4 +1,4 @@
-"""The explorer's slice: every space is exhausted and clean, and the engine sees the bugs seeded in toys."""
+"""The explorer's slice: each space is exhausted and clean; seeded bugs of toys are seen."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Space:
 
 @pytest.fixture(scope="module")
 def spaces() -> list[Space]:
-    """What the slice found; `make test` has just run it, else it is run here."""
+    """Return the results of the slice, which `make test` has just run, or run it."""
     explorer = build_explorer()
     report = BUILD / "slice.json"
     if not report.exists() or report.stat().st_mtime < explorer.stat().st_mtime:
@@ -78,15 +78,15 @@ def test_every_space_is_exhausted_and_clean(spaces: list[Space], counts: Callabl
 
 
 def test_the_slice_has_what_kills_a_mutant(spaces: list[Space]) -> None:
-    """Unchanged, the queue passes each of these."""
+    """Without a mutant, the queue passes each of these."""
     assert {mutant.program for mutant in MUTANTS} <= {space.name for space in spaces if not space.violation}
 
 
-# What the issue of the queue's proof asks for, each covered by some exhausted space.
+# Each is covered by some exhausted space.
 COVERED: dict[str, Callable[[Space], bool]] = {
     "three processes": lambda space: len(space.programs) >= 3,
     "two deaths": lambda space: space.crashes >= 2,
-    "nobody may be left": lambda space: space.crashes >= len(space.programs),
+    "all processes may die": lambda space: space.crashes >= len(space.programs),
     "a slot is taken again": lambda space: any("@" in program for program in space.programs),
     "put_many": lambda space: any("many" in program for program in space.programs),
     "give back": lambda space: any("back" in program for program in space.programs),
@@ -107,7 +107,7 @@ def test_the_slice_covers(what: str, spaces: list[Space]) -> None:
 
 
 def test_a_survivor_finishes_alone(spaces: list[Space]) -> None:
-    """Lock-free: whoever runs alone finishes its operation within a bound, in every state that was tried."""
+    """Lock-free: a process that runs alone finishes its operation within a bound, in every state."""
     most = max(space.solo_steps for space in spaces if space.kind == "queue")
     print(f"at most {most} accesses")
     assert 10 < most <= 100
@@ -131,7 +131,7 @@ def test_report_is_written_where_asked(tmp_path: Path) -> None:
 
 
 def test_a_violated_space_is_kept_and_replayed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With as many states as found it, and no more; unbroken, the queue passes them."""
+    """It is kept with the number of states that found it; the queue passes."""
     broken, numbers = build_broken()
     [mutant] = [each for each in MUTANTS if each.name == "no-room"]
     report = tmp_path / "report.json"

@@ -1,4 +1,4 @@
-"""Flight with holes in its rules, each of which a judge notices; without them it has nothing to say."""
+"""Mutants of Flight's access rules: a judge notices each, and has no complaint without them."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ OPEN, SECRET = "persistent://public/default/open", "persistent://public/default/
 
 
 class Rules:
-    """Instead of a server: `guest` reads one topic."""
+    """A stand-in for a server: `guest` may read one topic."""
 
     def ask(self, header: str | None, topics: list[str]) -> Told:
         if header != "Bearer guest":
-            raise AuthenticationFailed("who is that?")
+            raise AuthenticationFailed("unknown credentials")
         return Told(1, "guest", [each == OPEN for each in topics])
 
 
@@ -51,7 +51,7 @@ def serving(directory: Path) -> Iterator[str]:
 
 
 def complaints(directory: Path) -> set[str]:
-    """What is wrong with Flight, in words; nothing, if nothing is."""
+    """Return the faults of Flight, in words."""
     found = set()
     incarnation = FilePlace(str(directory)).open(OPEN).incarnation.hex()
 
@@ -78,7 +78,7 @@ def complaints(directory: Path) -> set[str]:
         if not refused("AuthenticationFailed", lambda: list(client.list_actions(nobody))):
             found.add("a stranger is told something")
         if act(guest, "topics") != [OPEN]:
-            found.add("a topic is told of")
+            found.add("a topic is listed")
         if not refused("Denied", lambda: read(guest, SECRET)):
             found.add("a topic is read")
         if not refused("Denied", lambda: act(guest, "plan", topic=SECRET)):
@@ -98,7 +98,7 @@ def test_the_judge_has_nothing_to_say(directory: Path) -> None:
 
 
 MUTANTS: dict[str, tuple[str, Any, set[str]]] = {
-    "the gate asks nobody": (
+    "the gate does not authenticate": (
         "_Gate.start_call",
         lambda self, info, headers: service._Caller("Bearer guest"),
         {"a stranger is told something"},
@@ -111,9 +111,9 @@ MUTANTS: dict[str, tuple[str, Any, set[str]]] = {
     "lists what it may not": (
         "Reads._topics",
         lambda self, header, body: self._place.topics(),
-        {"a topic is told of"},
+        {"a topic is listed"},
     ),
-    "believes numbers": (
+    "does not check positions": (
         "require_inside",
         lambda asked, first, visible: None,
         {"something is read beyond visible"},

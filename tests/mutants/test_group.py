@@ -1,4 +1,4 @@
-"""Broken engines and broken machines that the suite must notice: the proof that its tests can fail."""
+"""Broken engines and broken machines that the suite must notice: its tests can fail."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from tests.kit.sim.network import Endpoint, Entry, Network, Ring
 from tests.kit.sim.randomness import SeededRandomness
 
 SEEDS = (1, 2)
-"""Those of tests/simulation/test_group.py in `make check`."""
+"""The seeds of tests/simulation/test_group.py in `make check`."""
 
 
 def caught(*words: str) -> None:
-    """Some storm ends in a complaint that names one of these."""
+    """Require that some storm ends in an error with one of these words."""
     for seed in SEEDS:
         complaint = ""
         try:
@@ -39,7 +39,7 @@ def caught(*words: str) -> None:
 
 
 def test_deliver_out_of_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Hands up what arrives, holes or not."""
+    """A member delivers events as they arrive, with gaps."""
 
     def hand_up(self: Endpoint) -> None:
         assert self.ring is not None
@@ -65,7 +65,7 @@ def test_stable_before_a_majority(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_deliver_in_a_minority_view(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Takes events, orders them and hands them up without asking for a quorum."""
+    """A member accepts, orders and delivers events without a quorum."""
 
     def admit(self: BaseGroup, event: bytes) -> None:
         assert self._listener is not None
@@ -114,7 +114,7 @@ def test_one_member_misses_the_end_of_a_view(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_told_after_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A lost member is handed the view once more."""
+    """A lost member gets the view once more."""
     lose = BaseGroup._lose
 
     def chatty(self: BaseGroup, reason: str) -> None:
@@ -127,7 +127,7 @@ def test_told_after_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_disk_that_does_not_sync(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Members say that they hold what a crash takes back."""
+    """A member reports that it holds what a crash can lose."""
 
     async def lie(self: SimFile) -> None:
         pass
@@ -137,7 +137,7 @@ def test_a_disk_that_does_not_sync(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_words_of_those_who_are_not_complete_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A joiner says that it holds its view before it has been given the state of it."""
+    """A new member reports that it holds its view before it has the state."""
     on_view = group_machine.Replica.on_view
 
     def hasty(self: group_machine.Replica, view: View) -> None:
@@ -175,7 +175,7 @@ class Unordered(group_machine.Counters):
 
 
 class SetOfStrings(group_machine.Counters):
-    """Iterates over a set of strings: equal within a process, and different in the next."""
+    """Iterates over a set of strings: the order differs between processes."""
 
     def order(self) -> Iterable[str]:
         return set(self.counters)
@@ -187,7 +187,7 @@ def test_iteration_without_an_order() -> None:
 
 
 def test_iteration_over_a_set_of_strings() -> None:
-    """Two processes tell it."""
+    """Traces of two processes show it."""
     assert traces_of_two_processes(__file__) == 2
 
 

@@ -1,4 +1,4 @@
-"""Leaks that are planted on purpose: the judgement of long runs names the figure that each of them moves."""
+"""Planted leaks: the judgement of long runs names the figure that each of them moves."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def growing(run: Run) -> set[str]:
 
 
 def test_leaks_of_a_server_are_noticed(tmp_path: Path) -> None:
-    """All at once, in one server; each alone in `make nightly`."""
+    """All leaks at once, in one server; each alone in `make nightly`."""
     run = server.months(tmp_path, range(ROUNDS), WARM_UP, tuple(watched.LEAKS))
     missing = {figure for figure, _ in watched.LEAKS.values()} - growing(run)
     assert not missing, f"not noticed: {missing}\n{run.table()}"
@@ -41,7 +41,7 @@ def test_a_leak_of_queues_is_noticed(leak: str, runtime_directory: Path) -> None
 
 
 def test_what_housekeeping_leaves_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In virtual time: names of producers, sinks and stages that never go."""
+    """In virtual time: names of producers, sinks and stages that are never removed."""
     monkeypatch.setattr(Housekeeping, "_forget_producers", lambda *_: None)
     monkeypatch.setattr(Housekeeping, "_old", lambda _: ())
     run = simulated.months(tmp_path, range(ROUNDS), warm_up=3)

@@ -1,4 +1,4 @@
-"""The tests of HTTP notice what they are for: each mistake is put in, and a test must fail."""
+"""Mutants of HTTP: each is put in, and a test of HTTP must fail."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["http"]
 
 
 def any_position_will_do(patch: pytest.MonkeyPatch) -> None:
-    """Takes the nearest place instead of refusing."""
+    """A reset moves to the nearest position instead of refusing."""
 
     def nearest(topic: Topic, target: Any) -> int:
         return topic.visible
@@ -28,18 +28,18 @@ def any_position_will_do(patch: pytest.MonkeyPatch) -> None:
 
 
 def busy_is_a_conflict(patch: pytest.MonkeyPatch) -> None:
-    """Forgets that a route has its own status."""
+    """An error of a route has another's status."""
     original = refusals.refusal_of
     patch.setattr("holdfast.server.http.server.refusal_of", lambda error, special=None: original(error))
 
 
 def labels_as_they_are(patch: pytest.MonkeyPatch) -> None:
-    """Does not escape."""
+    """Labels are not escaped."""
     patch.setattr(metrics, "label", lambda name, value: f'{name}="{value}"')
 
 
 def holes_from_their_first(patch: pytest.MonkeyPatch) -> None:
-    """Writes closed ranges where Pulsar's are open below."""
+    """Ranges are closed where Pulsar's are open below."""
     original = positions.holes
     patch.setattr(
         stats,
@@ -49,7 +49,7 @@ def holes_from_their_first(patch: pytest.MonkeyPatch) -> None:
 
 
 def no_rates(patch: pytest.MonkeyPatch) -> None:
-    """Nothing ever moves."""
+    """No rate ever changes."""
     patch.setattr(Rates, "per_second", lambda self, key, counts: tuple(0.0 for _ in counts))
 
 

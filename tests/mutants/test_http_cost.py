@@ -1,4 +1,4 @@
-"""The tests of what HTTP clients cost can fail: each mistake brings an old fault back, and is noticed."""
+"""Mutants of HTTP clients' costs: each restores an old fault, and a check notices."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.kit.server.cost_mutants import (
 
 
 def bodies_take_places(patch: Patch) -> None:
-    """A request is under way while its body comes in."""
+    """A request takes its slot while its body arrives."""
     real = Call.read_body
 
     async def read_body(self: Call) -> None:
@@ -41,7 +41,7 @@ def bodies_take_places(patch: Patch) -> None:
 
 
 def health_waits_in_line(patch: Patch) -> None:
-    """Who asks whether the server is well is told that there are too many."""
+    """A request for health is refused when too many requests run."""
     real = HttpServer._place.__wrapped__  # type: ignore[attr-defined]
 
     @contextlib.contextmanager
@@ -63,7 +63,7 @@ def bodies_have_all_the_time(patch: Patch) -> None:
 
 
 def a_page_each(patch: Patch) -> None:
-    """Every scrape makes its own."""
+    """Every scrape makes its own page."""
     patch.setattr(Scrapes, "sheet", lambda self: self._make())
 
 
@@ -81,7 +81,7 @@ def a_page_in_one_go(patch: Patch) -> None:
 
 
 def answers_at_once(patch: Patch) -> None:
-    """A large answer is handed over whole, and is nobody's any more."""
+    """A large answer is handed over as a whole, and counts for no client."""
     patch.setattr("holdfast.server.http.server.PIECE_BYTES", 1 << 40)
 
 
@@ -91,7 +91,7 @@ def a_look_in_one_go(patch: Patch) -> None:
 
 
 def counted_when_all_is_shown(patch: Patch) -> None:
-    """As it was: the log is asked about the topic at the end, when it may be deleted."""
+    """As it was: the log is read last, when the topic may be deleted."""
     real = Looks.internal
 
     async def internal(self: Looks, topic: Any) -> Any:

@@ -1,6 +1,6 @@
-"""Brokers that do not look after their files and descriptors, which tests/kit/broker/interference.py notices.
+"""Brokers that do not check their files and descriptors: kit/broker/interference.py notices.
 
-What the core's writer looks at has mutants of its own (test_core.py: `removed-unseen`, `number-believed`).
+The checks of the core's writer have their own mutants (test_core.py: `removed-unseen`, `number-believed`).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def a_lock_is_believed(patch: Patch) -> None:
 
 
 def a_path_is_believed(patch: Patch) -> None:
-    """Descriptors are looked at, and not where the path leads."""
+    """Descriptors are checked, and not the file at the path."""
 
     async def held(self: SystemLock) -> bool:
         return all(map(disk._is_open, self._descriptors, self._files))
@@ -64,7 +64,7 @@ def no_snapshot_follows(patch: Patch) -> None:
 
 
 def the_old_place_is_kept(patch: Patch) -> None:
-    """A snapshot says that recovery begins in the file that is lost."""
+    """A snapshot says that recovery starts in the lost file."""
 
     async def forget(self: Journaling, number: int) -> None:
         self._open.pop(number)
@@ -101,13 +101,13 @@ def what_is_gone_is_not_told(patch: Patch) -> None:
 
 @dataclass(frozen=True)
 class Noticed:
-    """What notices a mutant, and by which error."""
+    """The check that notices a mutant, and its error."""
 
     check: Callable[[Path], None]
     error: type[BaseException]
     words: str | None = None
     wait_s: float = interference.WAIT_S
-    """Less for one that is noticed because something never happens."""
+    """Less for a mutant that is noticed because something never happens."""
 
 
 MUTANTS: dict[Callable[[Patch], None], Noticed] = {

@@ -1,6 +1,6 @@
-"""Brokers without an end to their numbers: the checks of tests/unit/broker/test_limits.py notice each.
+"""Brokers without limits of their numbers: the checks of tests/unit/broker/test_limits.py notice each.
 
-Those of the core are in tests/mutants/test_core.py (kit/native_limit_mutants.py).
+Mutants of the core are in tests/mutants/test_core.py (kit/native_limit_mutants.py).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Patch = pytest.MonkeyPatch
 
 
 def endless_ids(patch: Patch) -> None:
-    """A counter gives numbers without end: the core takes 64 bits."""
+    """A counter has no end, although the core takes 64 bits."""
     for noun in (cursors, sessions, topic_events):
         patch.setattr(noun, "require_left", lambda *_: None)
 
@@ -52,33 +52,33 @@ def narrow_acks(patch: Patch) -> None:
 
 
 def endless_clock(patch: Patch) -> None:
-    """Log time goes on behind the year 2262."""
+    """Log time continues after the year 2262."""
     patch.setattr(log_time, "LAST_NS", 1 << 70)
 
 
 def any_delay(patch: Patch) -> None:
-    """A delay goes to the core as it is."""
+    """A delay reaches the core unchecked."""
     for module in (consumer, dispatch_types):
         patch.setattr(module, "require_delay", lambda _: None)
 
 
 def any_option(patch: Patch) -> None:
-    """Options are believed."""
+    """Options are not checked."""
     patch.setattr(BrokerOptions, "conflicts", lambda self: [])
 
 
 def unlooked_options(patch: Patch) -> None:
-    """A broker is opened whatever its options say."""
+    """A broker is opened with any options."""
     patch.setattr(BrokerOptions, "require_sound", lambda self: None)
 
 
 def endless_versions(patch: Patch) -> None:
-    """The version of a topic's table has no end: its file and its view have 64 bits."""
+    """The version of a topic's table has no end; its file has 64 bits."""
     patch.setattr(table, "next_version", lambda version: version + 1)
 
 
 def largest_version(patch: Patch) -> None:
-    """After a restart the largest version counts for the last one, also where they have come round."""
+    """After a restart the largest version counts as the last one, also after a wrap."""
     patch.setattr(table, "later_version", max)
 
 
@@ -126,7 +126,7 @@ def test_runs_ordered_by_name_are_noticed(tmp_path: Path, monkeypatch: Patch) ->
 
 
 def test_ids_are_checked_where_they_are_given() -> None:
-    """The mutant above replaces what the events call."""
+    """The mutant above replaces the function that the events call."""
     for noun in (cursors, sessions, topic_events):
         assert noun.require_left is ids.require_left
 

@@ -23,11 +23,11 @@ from holdfast.errors import Corrupt, NotFound
 from tests.kit.broker.storm import Storm, agree
 
 SEEDS = range(1, 9)
-"""Those of `make check`."""
+"""The seeds of `make check`."""
 
 
 def chance(patch: pytest.MonkeyPatch) -> None:
-    """Decides by chance."""
+    """An event decides by chance."""
     rng = random.Random()
     original = TopicCreate.apply
 
@@ -40,7 +40,7 @@ def chance(patch: pytest.MonkeyPatch) -> None:
 
 
 def local_memory(patch: pytest.MonkeyPatch) -> None:
-    """Decides from something that is not in the state."""
+    """An event decides from memory that is not in the state."""
     count = itertools.count()
     original = SubscriptionCreate.apply
 
@@ -53,7 +53,7 @@ def local_memory(patch: pytest.MonkeyPatch) -> None:
 
 
 def untold_change(patch: pytest.MonkeyPatch) -> None:
-    """Changes something and does not tell: no D, not in the journal, not in the next snapshot."""
+    """A change is not reported: no D, neither in the journal nor in a snapshot."""
     original = BrokerState.touch
 
     def touch(self: BrokerState, part: Any = None) -> None:
@@ -64,7 +64,7 @@ def untold_change(patch: pytest.MonkeyPatch) -> None:
 
 
 def stale_part(patch: pytest.MonkeyPatch) -> None:
-    """Tells that something changed, and keeps the bytes of before."""
+    """A change is reported, and the old bytes are kept."""
 
     def touch(self: BrokerState, part: Any = None) -> None:
         self.changes += 1
@@ -73,7 +73,7 @@ def stale_part(patch: pytest.MonkeyPatch) -> None:
 
 
 def half_way(patch: pytest.MonkeyPatch) -> None:
-    """Is refused after it has changed something."""
+    """An event is refused after it has changed something."""
     original = Advance.apply
 
     def apply(self: Advance, state: BrokerState, context: Any) -> Any:
@@ -85,7 +85,7 @@ def half_way(patch: pytest.MonkeyPatch) -> None:
 
 
 def sender_matters(patch: pytest.MonkeyPatch) -> None:
-    """Uses who sent the frame, which the journal does not keep."""
+    """An event uses the sender of the frame, which the journal does not keep."""
     original = SubscriptionCreate.apply
 
     def apply(self: SubscriptionCreate, state: BrokerState, context: Any) -> Any:
@@ -97,7 +97,7 @@ def sender_matters(patch: pytest.MonkeyPatch) -> None:
 
 
 def sequences_lost(patch: pytest.MonkeyPatch) -> None:
-    """A snapshot without what deduplication knows."""
+    """A snapshot lacks the sequences for deduplication."""
     original = state_codec.topic_part
     patch.setattr(
         state_codec,
@@ -110,7 +110,7 @@ def sequences_lost(patch: pytest.MonkeyPatch) -> None:
 
 
 def reset_not_kept(patch: pytest.MonkeyPatch) -> None:
-    """A snapshot without the reset number."""
+    """A snapshot lacks the reset number."""
     original = state_codec.subscription_part
     fresh: list[bool] = []
 
@@ -126,7 +126,7 @@ def reset_not_kept(patch: pytest.MonkeyPatch) -> None:
 
 
 def acks_of_any_number(patch: pytest.MonkeyPatch) -> None:
-    """Takes acknowledgements from before a reset, where it remembers that there was one."""
+    """An acknowledgement from before a reset counts."""
 
     def apply(self: Ack, state: BrokerState, context: Any) -> Any:
         subscription = state.require_subscription(self.subscription)

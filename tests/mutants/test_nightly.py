@@ -1,4 +1,4 @@
-"""A pretended night finds a planted bug, makes it short and keeps it; a pretended `make test` then fails."""
+"""A planted bug is found, reduced and kept in a simulated night; then `make test` fails."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ QUICK = [each for name in ("cacheprovider", "schemathesis", "anyio") for each in
 
 @dataclass(frozen=True)
 class Runs:
-    """Runs of pytest with a file and a folder of their own for what is kept."""
+    """Runs pytest with a file and a folder of its own for what is kept."""
 
     folder: Path
 
@@ -113,7 +113,7 @@ def test_a_failing_example_of_a_model_is_kept_as_it_was_reduced(runs: Runs) -> N
 
 
 def test_a_seed_in_a_loop_is_kept_too(runs: Runs) -> None:
-    """The night does not know how to make that storm shorter: its seed is replayed by its own test."""
+    """The night cannot make that storm shorter: its own test replays the seed."""
     test = runs.folder / "test_loop.py"
     test.write_text(
         "from tests.kit.slices import seeds\n"
@@ -142,7 +142,7 @@ def test_hangs():
 
 
 def test_a_test_that_hangs_or_crashes_is_kept_too(runs: Runs) -> None:
-    """The process ends, also if it holds the interpreter's lock: the seed is in its note, not in a report."""
+    """The process ends, also if it holds the GIL: the seed is in its note."""
     test = runs.folder / "test_hangs.py"
     test.write_text(HANGS)
     where = ["--rootdir", str(runs.folder), "-p", "tests.kit.keeping", str(test)]
@@ -174,7 +174,7 @@ sys.exit(fuzz.main())
 
 
 def test_a_case_of_the_hostile_fuzzer_is_kept_and_replayed(runs: Runs) -> None:
-    """Of up to 256 random bytes the one that does it is kept; the replay plays this case alone."""
+    """Of up to 256 random bytes the decisive one is kept, and replayed alone."""
 
     def fuzz(*options: str, planted: bool = True, night: bool = False) -> subprocess.CompletedProcess[str]:
         program = FUZZ.replace("PLANTED", str(planted))

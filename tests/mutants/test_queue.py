@@ -20,7 +20,7 @@ def verdicts() -> dict[str, mutants.Verdict]:
 
 
 def test_without_a_mutant_nothing_is_caught() -> None:
-    """The explorer with all mutants in it and none in force: what is caught is the change."""
+    """The explorer with all mutants, and none in force, passes: only a change is caught."""
     explorer, _ = mutants.build_broken()
     none = Mutant("none", "nothing", "", "", "", "many")
     verdict = mutants.judge(none, explorer, 0)

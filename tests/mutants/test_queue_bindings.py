@@ -1,4 +1,4 @@
-"""Mutants of the bindings: the extension is linked anew with one source changed; a test must notice.
+"""Mutants of the bindings: the extension is linked with one changed source; tests must notice.
 
 For `make nightly`, because of the compiler. The tests that they name run in `make check` and `make test`.
 """

@@ -1,7 +1,7 @@
-"""Mutants of the queue's layout: each is a layout that this build would misread, and changes the fingerprint.
+"""Mutants of the queue's layout: each changes the fingerprint.
 
-A layout is made of constants, which nothing can choose at run time. All variants are compiled in one program,
-each in a namespace of its own.
+Each is a layout that this build would misread. A layout is made of constants, which cannot be chosen at run
+time. All variants are compiled in one program, each in a namespace of its own.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.kit.queue.layout_mutants import CHANGES, LAYOUT, MUTANTS
 
 
 def variant(folder: Path, name: str, mutant: Mutant | None) -> str:
-    """Write a copy of the headers with the change; return the text that includes it as a namespace."""
+    """Write changed headers; return the text that includes them as a namespace."""
     shutil.copytree(NATIVE / "holdfast", folder / name)
     for header in (folder / name).rglob("*.hpp"):
         text = header.read_text().replace('#include "holdfast/', f'#include "{folder / name}/')
@@ -30,7 +30,7 @@ def variant(folder: Path, name: str, mutant: Mutant | None) -> str:
 
 @pytest.fixture(scope="module")
 def prints() -> dict[str, str]:
-    """The fingerprint of each layout, by the name of its mutant; the sound one's is "sound"."""
+    """Return the fingerprint of each layout by its mutant; "sound" has none."""
     names = {"sound": "sound"} | {mutant.name: mutant.name.replace("-", "_") for mutant in MUTANTS}
     by_name = {mutant.name: mutant for mutant in MUTANTS}
     with tempfile.TemporaryDirectory(prefix="holdfast-layouts.") as scratch:

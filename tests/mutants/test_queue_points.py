@@ -1,7 +1,7 @@
-"""Mutants below the queue: the tests that stop, or fork, a process at every named point must notice them.
+"""Mutants below the queue: tests that stop or fork a process at each point notice.
 
-A library in front of libc (`LD_PRELOAD`) changes one system call of the built core: only the library is
-compiled. The tests run in a pytest of their own, at one point each: all points would take long.
+A library in front of libc (`LD_PRELOAD`) changes one system call of the built core, so only the library is
+compiled. The tests run in a pytest of their own, at one point each, because all points would take long.
 """
 
 from __future__ import annotations
@@ -76,12 +76,12 @@ MUTANTS = {
     ),
     "child-keeps-the-mapping": (f"{FORKED}::test_a_child_of_the_middle[put-put_begin]", "2 more items"),
 }
-"""The recoverers' shared lock is one's alone; the child of a fork writes into the parent's queue."""
+"""The recoverers' shared lock is exclusive; the child of a fork writes into the parent's queue."""
 
 
 @pytest.mark.parametrize("name", MUTANTS)
 def test_it_is_noticed(name: str, tmp_path: Path) -> None:
-    """By its own test; the other mutant's test passes, so that the library alone breaks nothing."""
+    """Its own test fails, and the other's passes, so the library alone breaks nothing."""
     command = [sys.executable, "-m", "pytest", "-n0", "-q", "-p", "no:cacheprovider", "--tb=short"]
     done = subprocess.run(
         [*command, f"--basetemp={tmp_path / 'inside'}", *(test for test, _ in MUTANTS.values())],

@@ -22,7 +22,7 @@ def doctor_without_a_clock(patch: Patch) -> None:
 
 
 def repair_of_nothing(patch: Patch) -> None:
-    """The command tells, and changes nothing."""
+    """The command reports, and changes nothing."""
 
     async def repair_time(self: Admin) -> float:
         return self._broker.log_time_ahead_s
@@ -31,7 +31,7 @@ def repair_of_nothing(patch: Patch) -> None:
 
 
 def ledgers_of_the_future(patch: Patch) -> None:
-    """Ledgers keep the times that they were written with."""
+    """Ledgers keep the times of their writes."""
     patch.setattr(LedgerTable, "limit_times", lambda self, time: None)
 
 

@@ -1,4 +1,4 @@
-"""Mutants of the source: each breaks one thing that matters, and the checks must notice."""
+"""Mutants of the source: each breaks one promise, and the checks must notice."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Patch = Callable[[pytest.MonkeyPatch], None]
 
 
 def check_ranges() -> None:
-    """Ranges cut anywhere are the rows that were sent."""
+    """Ranges, split anywhere, have the rows that were sent."""
     made = Maker(100)
     made.any(80)
     topic: Any = MemoryTopic(made.entries)
@@ -52,14 +52,14 @@ def check_ranges() -> None:
 
 
 def check_sizes() -> None:
-    """Compressed bytes that are shorter than they say are refused."""
+    """Compressed bytes that are shorter than declared are refused."""
     for compression in (1, 2, 3, 4):
         with pytest.raises(packing.Unpackable):
             packing.unpack(compression, 1001, compress(compression, b"x" * 1000))
 
 
 def check_damage() -> None:
-    """A damaged block is told."""
+    """A damaged block is reported."""
     made = Maker(3)
     made.any(10)
     topic: Any = MemoryTopic(made.entries)
@@ -69,7 +69,7 @@ def check_damage() -> None:
 
 
 def check_resets(tmp: str) -> None:
-    """A reset begins at its target; what is done is told under its own number."""
+    """A reset starts at its target; progress is reported under its number."""
     with Broker.open(tmp) as broker:
         send(broker, 20)
         told: Any = Told()
@@ -83,7 +83,7 @@ def check_resets(tmp: str) -> None:
 
 
 def check_trims(tmp: str) -> None:
-    """What was trimmed is data loss."""
+    """Trimmed entries are data loss."""
     with Broker.open(tmp, roll_entries=5, housekeeping_s=3600) as broker:
         send(broker, 30)
         running = Stream(tmp)
@@ -94,7 +94,7 @@ def check_trims(tmp: str) -> None:
 
 
 def check_visible(tmp: str) -> None:
-    """A plan ends at what is visible, and a stream goes on exactly there."""
+    """A plan ends at the visible position, and a stream continues exactly there."""
     with Broker.open(tmp) as broker:
         send(broker, 10)
         running = Stream(tmp)
@@ -104,24 +104,24 @@ def check_visible(tmp: str) -> None:
 
 
 def check_chunks(tmp: str) -> None:
-    """What a stream lets go takes no beginning of a message along."""
+    """Entries that a stream releases contain no start of an open chunked message."""
     with Broker.open(tmp, roll_entries=1, housekeeping_s=3600) as broker:
         found, wanted = read_in_lives(tmp, broker, 1)
     assert found == wanted
 
 
 def check_age_ahead(tmp: str) -> None:
-    """A message in parts is not given up because the driver's clock is a year ahead."""
+    """A chunked message is not given up because the driver's clock is a year ahead."""
     assert read_beside_an_open_message(tmp, 365 * 86_400.0)[0] == 1
 
 
 def check_age_behind(tmp: str) -> None:
-    """It is given up after an hour of the broker's time, also on an idle topic."""
+    """It is given up after an hour of log time, also on an idle topic."""
     assert read_beside_an_open_message(tmp, -365 * 86_400.0)[-1] == 2
 
 
 def check_checkpoint(tmp: str) -> None:
-    """A subscription that is named later sets nothing back."""
+    """A subscription that is named later moves nothing back."""
     with Broker.open(tmp) as broker:
         send(broker, 20)
         running = Stream(tmp, maxOffsetsPerTrigger=8)
@@ -132,7 +132,7 @@ def check_checkpoint(tmp: str) -> None:
 
 
 def check_end(tmp: str) -> None:
-    """A topic that lost its end is not taken for one that has nothing new."""
+    """A topic that lost its end does not count as one without new entries."""
     with Broker.open(tmp) as broker:
         send(broker, 20)
         running = Stream(tmp)
@@ -143,7 +143,7 @@ def check_end(tmp: str) -> None:
 
 
 def check_directory(tmp: str) -> None:
-    """Rows that a task cannot get at, because the directory is another machine's, are not nothing."""
+    """Rows that a task cannot read, because the directory is another machine's, are an error."""
     with Broker.open(tmp) as broker:
         send(broker, 10)
     running = Stream(tmp, failOnDataLoss="false")
@@ -156,7 +156,7 @@ def check_directory(tmp: str) -> None:
 
 
 def check_filters(tmp: str) -> None:
-    """`publishedBefore` is not in it."""
+    """`publishedBefore` is exclusive."""
     with Broker.open(tmp) as broker:
         send(broker, 10)
     topic = FilePlace(tmp).open(ORDERS)

@@ -1,4 +1,4 @@
-"""Broken stores that the suite must notice: the proof that its tests can fail. Each names what catches it."""
+"""Broken stores that the suite must notice; each names the check that catches it."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from tests.kit.ledger.torn import Rounds
 from tests.kit.sim.disk import SimFile
 
 SEEDS = range(1, 9)
-"""Those of tests/simulation/test_store.py in `make check`: 7 is the first to find every mutant here."""
+"""The seeds of tests/simulation/test_store.py in `make check`; 7 is the first to find every mutant."""
 
 
 def caught(check: Callable[[int], object]) -> None:
-    """Some seed ends in a complaint."""
+    """Require that a check fails for some seed."""
     for seed in SEEDS:
         try:
             check(seed)
@@ -48,7 +48,7 @@ def test_without_a_mutant_nothing_is_caught(tmp_path: Path) -> None:
         caught(storms)
 
 
-# -- the order of things ------------------------------------------------------------------------------
+# -- the order of writes ------------------------------------------------------------------------------
 
 
 def test_a_snapshot_before_the_ledgers_are_synced(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,7 +80,7 @@ def test_visible_before_it_is_synced(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_visible_before_the_ledgers_are_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    """I33: reported when the journal is synced; whoever reads then finds nothing."""
+    """I33: reported when the journal is synced; a reader then finds nothing."""
     write_round = SimWriter._write_round
 
     async def early(self: SimWriter, found: Round) -> None:
@@ -159,7 +159,7 @@ def test_a_gap_below_the_durable_position_is_ignored(monkeypatch: pytest.MonkeyP
 
 
 def test_everything_odd_is_called_damage(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A tail is no damage; caught by checks.power_cuts."""
+    """A tail is not damage; caught by checks.power_cuts."""
     judge = journal.judge
 
     def strict(*facts: int) -> End:

@@ -1,7 +1,7 @@
-"""Kill storms over a broken queue: what a hundred kills of a plan of tests/torture/test_queue.py notice.
+"""Kill storms on a broken queue, with a hundred kills of a plan of tests/torture/test_queue.py.
 
-What they do not notice, the explorer sees (tests/mutants/test_queue.py): recover-from-read, byte-early,
-scan-reads-late, return-unannounced were not noticed by one storm of fifty kills of each plan.
+The explorer sees the mutants that they miss (tests/mutants/test_queue.py). One storm of fifty kills of each
+plan missed recover-from-read, byte-early, scan-reads-late and return-unannounced.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, int
 
 @pytest.fixture
 def chosen(build: tuple[Path, dict[str, int]], monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """The broken extension in force, without a mutant."""
+    """Put the broken extension in force, without a mutant."""
     path = os.pathsep.join([str(build[0]), os.environ["PYTHONPATH"]])
     monkeypatch.setenv("PYTHONPATH", path)
     monkeypatch.setenv(CHOICE, "0")
@@ -46,7 +46,7 @@ def chosen(build: tuple[Path, dict[str, int]], monkeypatch: pytest.MonkeyPatch) 
 
 
 def faults(plan: str, seed: int) -> list[str]:
-    """Return what a storm notices; one that cannot be judged any more has noticed, too."""
+    """Return the faults of a storm; one that cannot be judged any more counts, too."""
     [found] = [each for each in storm.PLANS if each.name == plan]
     try:
         return storm.run(replace(found, kills=KILLS, seed=seed)).faults

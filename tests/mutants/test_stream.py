@@ -1,4 +1,4 @@
-"""More mutants of the source, where ranges, resets and a subscription meet; and of what judges it all."""
+"""Mutants of the source's ranges, resets and subscriptions, and of the storms' judge."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.timeout(300)
 
 
 def check_tasks(tmp: str) -> None:
-    """I150: whatever the number of tasks, each entry is in one of them."""
+    """I150: with any number of tasks, each entry is in one of them."""
     from pyspark.sql.types import LongType, StructType
 
     schema = StructType().add("position", LongType())
@@ -41,7 +41,7 @@ def check_tasks(tmp: str) -> None:
 
 
 def check_a_reset_in_the_middle(tmp: str) -> None:
-    """I156: between the plan of a batch and its tasks somebody resets the subscription: not in this batch."""
+    """I156: a reset between a batch's plan and its tasks does not affect the batch."""
     with Broker.open(tmp) as broker:
         send(broker, 30)
         told: Any = Told()
@@ -55,7 +55,7 @@ def check_a_reset_in_the_middle(tmp: str) -> None:
 
 
 def check_progress(tmp: str) -> None:
-    """I140: the subscription is told of a batch when Spark says that it is done, not when it is planned."""
+    """I140: the subscription advances when Spark commits a batch, not when it is planned."""
     with Broker.open(tmp) as broker:
         send(broker, 30)
         told: Any = Told()
@@ -172,7 +172,7 @@ def a_batch_is_lost(batches: Batches) -> None:
 
 
 def a_reset_is_not_obeyed(batches: Batches) -> None:
-    """As if it had gone on where it was: the number is the new one, the place is not."""
+    """The stream continues at its old position, under the new reset number."""
     before, after = stream.flat(batches[-2][0]), stream.flat(batches[-1][0])
     for name, each in after.items():
         each["reset"], each["from"] = 1 << 20, before[name]["position"]
@@ -185,7 +185,7 @@ SPOILT = [
 
 
 class Spoilt(Plain):
-    """Batches that were read, with a mistake."""
+    """Batches that were read, with a fault."""
 
     def __init__(self, batches: Batches) -> None:
         super().__init__()
@@ -193,7 +193,7 @@ class Spoilt(Plain):
 
 
 def test_the_judge_sees_every_mistake(tmp_path: Path) -> None:
-    """One storm, whose batches are judged as they are, and with each mistake."""
+    """The batches of one storm are judged as they are, and with each fault."""
 
     def judged(storm: Storm) -> None:
         sound = storm.reading.batches()

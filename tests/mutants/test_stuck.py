@@ -1,4 +1,4 @@
-"""The tests of stuck subscriptions can fail: each mistake, put in, is noticed."""
+"""Mutants of stuck subscriptions: the checks notice each."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.kit.broker import stuck_checks as tests
 
 
 def offline_is_stuck(look: stuck.Look, reason: str, text: str, stuck_after_s: float) -> Diagnosis:
-    """As it was: any backlog that does not move."""
+    """As it was: any backlog without progress is stuck."""
     return Diagnosis(reason, text, look.idle_s, look.backlog > 0 and look.idle_s >= stuck_after_s)
 
 

@@ -1,4 +1,4 @@
-"""Mutants of small things in the pipelines: each is a fault that they once had, and a check must notice."""
+"""Mutants of small parts of the pipelines: each restores an old fault; checks notice."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def payloads_repeat(patch: pytest.MonkeyPatch) -> None:
 
 
 def properties_are_options(patch: pytest.MonkeyPatch) -> None:
-    """`location`, `provider` and `owner` are taken for what the user gave."""
+    """`location`, `provider` and `owner` count as the user's options."""
     patch.setattr(tables, "table_options", dict)
 
 
 def options_are_forgotten(patch: pytest.MonkeyPatch) -> None:
-    """As Spark does."""
+    """Options are dropped, as Spark does."""
     patch.setattr(tables, "recalled", lambda schema, given, side: dict(given))
 
 
@@ -42,7 +42,7 @@ def never_a_word(patch: pytest.MonkeyPatch) -> None:
 
 
 def busy_is_starved(patch: pytest.MonkeyPatch) -> None:
-    """One long task is taken for none."""
+    """One long task counts as no work."""
     real = starved.Starved.look
 
     def look(self: starved.Starved, now: float, work: starved.Work) -> str:
@@ -56,7 +56,7 @@ def conf_is_lost(patch: pytest.MonkeyPatch) -> None:
 
 
 def conf_is_weaker(patch: pytest.MonkeyPatch) -> None:
-    """Holdfast's own settings are stronger than the user's."""
+    """Holdfast's own settings override the user's."""
     real = session
 
     def chosen(*given: Any, settings: dict[str, str], **more: Any) -> Any:
@@ -72,7 +72,7 @@ def update_is_recommended(patch: pytest.MonkeyPatch) -> None:
 
 
 def ids_of_entries(patch: pytest.MonkeyPatch) -> None:
-    """All messages of a batch have one."""
+    """All messages of a batch have one id."""
     real = decoding.Decoding.batches
 
     def batches(self: decoding.Decoding) -> Any:

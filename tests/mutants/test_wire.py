@@ -1,4 +1,4 @@
-"""The checks of the server can fail: each mistake, put into it, is noticed by the check beside it."""
+"""Mutants of the server: the check beside each notices it."""
 
 from __future__ import annotations
 

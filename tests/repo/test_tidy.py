@@ -146,7 +146,7 @@ REJECTED: list[tuple[Rule, dict[str, str], str]] = [
     (tidy.unpaired_orders, {"native/holdfast/a.hpp": "// pairs with: x\n\n" + ACQUIRE}, "a.hpp:3"),
     (tidy.unpaired_orders, {"native/holdfast/a.hpp": "// pairs with: x\ny();\n" + ACQUIRE}, "a.hpp:3"),
     (tidy.unpaired_orders, {"native/holdfast/a.hpp": ACQUIRE + " // pairs with: nobody"}, "'nobody'"),
-    (tidy.unpaired_orders, {"native/holdfast/a.hpp": ACQUIRE + " // pairs with: "}, "names nobody"),
+    (tidy.unpaired_orders, {"native/holdfast/a.hpp": ACQUIRE + " // pairs with: "}, "names no partner"),
     (tidy.unpaired_orders, {"native/holdfast/a.hpp": "memory.fence();"}, "a.hpp:1"),
     (
         tidy.uncited_invariants,

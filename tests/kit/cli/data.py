@@ -1,4 +1,4 @@
-"""Commands called in this process, on a data directory."""
+"""Call commands in this process, on a data directory."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ class Cli:
 
 @pytest.fixture
 def cli(tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch) -> Cli:
-    """Every test has a data directory for itself, which is not there yet."""
+    """Give every test a data directory for itself, which does not exist yet."""
     monkeypatch.setenv("HOLDFAST_DATA", str(tmp_path / "data"))
     return Cli(capfdbinary, monkeypatch, tmp_path / "data")
 
 
 @pytest.fixture
 def orders(cli: Cli) -> Cli:
-    """Five messages in `orders`, "0" to "4"."""
+    """Send five messages to `orders`, "0" to "4"."""
     cli.says("topic", "create", "orders")
     cli.says("topic", "produce", "orders", "--lines", data=b"0\n1\n2\n3\n4\n")
     return cli

@@ -9,5 +9,5 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def directory(runtime_directory: Path) -> Path:
-    """Every test has the queues' directory for itself."""
+    """Give every test the queues' directory for itself."""
     return runtime_directory

@@ -1,4 +1,4 @@
-"""A directory whose log time ran ahead, which `holdfast doctor DIR --repair-time` mends."""
+"""A directory whose log time ran ahead, which `holdfast doctor DIR --repair-time` repairs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ DAY_S = 24 * 3600.0
 
 
 def run_ahead(cli: Cli) -> None:
-    """Leave a directory as a broker does that was started with a clock a year ahead."""
+    """Leave a directory of a broker that was started with a clock a year ahead."""
     now_ns = SystemClock.now_ns
     with cli.patch.context() as patch:
         patch.setattr(SystemClock, "now_ns", lambda self: now_ns(self) + YEAR_NS)
@@ -29,7 +29,7 @@ def notes(cli: Cli) -> list[str]:
 
 
 def check_repair(cli: Cli) -> None:
-    """Let the doctor tell, repair and tell again; ages and times are right afterwards."""
+    """Let the doctor report, repair and report again; then ages and times are right."""
     run_ahead(cli)
     assert ["--repair-time" in each for each in notes(cli)] == [True], "the doctor tells"
     told = cli.answer("doctor", str(cli.data), "--repair-time")

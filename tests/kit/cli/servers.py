@@ -1,4 +1,4 @@
-"""Commands called in this process, against a server."""
+"""Call commands in this process, against a server."""
 
 from __future__ import annotations
 
@@ -45,5 +45,5 @@ class Cli:
 
 @pytest.fixture
 def cli(capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch) -> Cli:
-    """Commands against a server that is not there, unless they name another."""
+    """Return commands against a server that does not exist, unless they name another."""
     return Cli(capfdbinary, monkeypatch, "http://127.0.0.1:1")

@@ -76,7 +76,7 @@ MUTANTS: dict[str, Broken] = {
         auth_checks.role_that_a_token_must_name,
         {},
     ),
-    "who shows something wrong is anonymous": (
+    "wrong credentials count as anonymous": (
         Authenticator,
         "begin",
         "return self._token(data)",
@@ -84,7 +84,7 @@ MUTANTS: dict[str, Broken] = {
         auth_checks.nobody,
         {},
     ),
-    "everybody may be anonymous": (
+    "anonymous clients are always allowed": (
         Authenticator,
         "_anonymous",
         "if self._config.methods else ANONYMOUS",
@@ -117,7 +117,7 @@ MUTANTS: dict[str, Broken] = {
         auth_checks.a_password_is_hashed_once,
         {},
     ),
-    "no end of passwords": (
+    "any number of passwords is hashed": (
         Authenticator,
         "_fits",
         "len(self._hashing) >= HASHES_WAITING_MAX",
@@ -125,7 +125,7 @@ MUTANTS: dict[str, Broken] = {
         auth_checks.a_flood_of_passwords_is_refused,
         {},
     ),
-    "a part of the digest is enough": (
+    "the digest is not compared": (
         Hash,
         "fits",
         "hmac.compare_digest(found, self.digest)",
@@ -157,7 +157,7 @@ MUTANTS: dict[str, Broken] = {
         auth_checks.grants,
         {"role": "billing", "action": "admin", "topic": "shop/eu/orders", "allowed": False},
     ),
-    "a lookup asks nobody": (
+    "a lookup needs no grant": (
         Access,
         "authorize",
         "self._looks_up(role, name) if",
@@ -165,7 +165,7 @@ MUTANTS: dict[str, Broken] = {
         auth_checks.what_the_protocol_asks,
         {},
     ),
-    "who has gone still counts": (
+    "closed connections still count": (
         Admission,
         "leave",
         "self.count -= 1",
@@ -173,7 +173,7 @@ MUTANTS: dict[str, Broken] = {
         auth_checks.connections_in_all_and_from_one_address,
         {},
     ),
-    "tokens stand in the log": (
+    "tokens are logged": (
         logs,
         "masked",
         "text = pattern.sub(instead, text)",
@@ -221,7 +221,7 @@ MUTANTS: dict[str, Broken] = {
         auth_keys_checks.a_public_key_is_no_secret,
         {"encoding": Encoding.DER},
     ),
-    "who may nothing stages": (
+    "a role without grants stages": (
         Access,
         "authorize",
         'not may.allows_somewhere(role, "produce")',
@@ -237,7 +237,7 @@ MUTANTS: dict[str, Broken] = {
         auth_checks.a_tenants_own_admins,
         {},
     ),
-    "an empty host is everybody's": (
+    "an empty host listens everywhere": (
         config,
         "_listen_conflicts",
         "if not listen.host:",
@@ -245,7 +245,7 @@ MUTANTS: dict[str, Broken] = {
         config_checks.an_empty_variable_does_not_open_every_network,
         {"tmp_path": True},
     ),
-    "keys that nobody asks for": (
+    "keys without their method are accepted": (
         config,
         "_authentication_conflicts",
         "if named and method not in authentication.methods:",
