@@ -177,7 +177,7 @@ def test_plans_of_batches(options: dict[str, str], expected: Any, server: Served
             found = [(each.start, each.stop) for each in found]
         assert found == expected, where
     if expected == "Corrupt":
-        with pytest.raises(HoldfastError, match=r"\.table .*start the broker, or restart it"):
+        with pytest.raises(HoldfastError, match=r"\.table .*start or restart the broker"):
             reader.partitions()
 
 
