@@ -52,15 +52,19 @@ def built(folder: Path) -> bool:
     return any(folder.glob("_core.*.so"))
 
 
-def pytest_with(package: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run tests in which `holdfast` is that package, not the installed one."""
-    program = (
-        "import sys, pytest\n"
+def importing(package: Path) -> str:
+    """Return the first lines of a program: they import `holdfast` from that folder."""
+    return (
+        "import sys\n"
         "sys.meta_path = [each for each in sys.meta_path if 'ScikitBuild' not in type(each).__name__]\n"
         f"sys.path.insert(0, {str(package)!r})\n"
         "import holdfast._core\n"
         f"assert holdfast._core.__file__.startswith({str(package)!r}), holdfast._core.__file__\n"
-        "sys.exit(pytest.main(sys.argv[1:]))\n"
     )
+
+
+def pytest_with(package: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run tests in which `holdfast` is that package, not the installed one."""
+    program = f"{importing(package)}import pytest\nsys.exit(pytest.main(sys.argv[1:]))\n"
     command = [sys.executable, "-c", program, "-q", "-p", "no:cacheprovider", *arguments]
     return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=300)

@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tests.kit import ROOT
-from tests.kit.bindings import built
+from tests.kit.bindings import built, importing
 from tests.kit.native import BUILD, NATIVE, SWITCH, Mutant, compiler, switched
 
 COMPILERS = 2
@@ -113,16 +113,9 @@ def python(
     importable: Path, library: str, program: str, *arguments: str, **environment: str
 ) -> subprocess.CompletedProcess[str]:
     """Run a program in which `holdfast` is that package, not the installed one."""
-    head = (
-        "import sys\n"
-        "sys.meta_path = [each for each in sys.meta_path if 'ScikitBuild' not in type(each).__name__]\n"
-        f"sys.path.insert(0, {str(importable)!r})\n"
-        "import holdfast._core\n"
-        f"assert holdfast._core.__file__.startswith({str(importable)!r}), holdfast._core.__file__\n"
-    )
     return subprocess.run(
         # Fixed addresses: the sanitizers of some compilers do not know all address ranges of newer kernels.
-        ["setarch", "-R", sys.executable, "-c", head + program, *arguments],
+        ["setarch", "-R", sys.executable, "-c", importing(importable) + program, *arguments],
         env={**os.environ, "LD_PRELOAD": library, "PYTHONMALLOC": "malloc", **environment},
         capture_output=True,
         text=True,

@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from tests.kit.server.wire_programs import fill, next_millisecond, numbers, send_all, until
+from tests.kit.server.wire_programs import fill, numbers, send_all, until
 from tests.kit.server.wire_world import program, pulsar
+from tests.kit.waiting import next_millisecond
 
 
 def read_all(reader: Any) -> list[bytes]:

@@ -8,7 +8,6 @@ from typing import Any
 from tests.kit.server.wire_programs import (
     data_of,
     fill,
-    next_millisecond,
     nothing_comes,
     numbers,
     receive,
@@ -16,6 +15,7 @@ from tests.kit.server.wire_programs import (
     until,
 )
 from tests.kit.server.wire_world import client, job_of, program, pulsar, server
+from tests.kit.waiting import next_millisecond
 
 HERE = {"start_message_id_inclusive": True}
 """Without it, the client leaves out the very message that it seeks to."""

@@ -67,12 +67,6 @@ def until(condition: Callable[[], object], timeout_s: float = 5.0) -> None:
         time.sleep(0.002)
 
 
-def next_millisecond() -> None:
-    """Wait for the clock's next millisecond: later messages have a later time."""
-    now = int(time.time() * 1000)
-    until(lambda: int(time.time() * 1000) > now)
-
-
 def refused(error: Any, call: Callable[[], object]) -> Any:
     """Require that the call raises this error; return it."""
     try:
