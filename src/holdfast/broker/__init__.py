@@ -21,12 +21,12 @@ if TYPE_CHECKING:
         BlockingStage,
     )
     from holdfast.broker.api.consumer import Consumer, Reader, Start
-    from holdfast.broker.api.producer import MESSAGE_BYTES, RUN_BYTES, Access, Producer
+    from holdfast.broker.api.producer import MESSAGE_BYTES, RUN_BYTES, Producer
     from holdfast.broker.api.sessions import Sessions
     from holdfast.broker.api.stage import Stage, StageReceipt, Stages
     from holdfast.broker.broker import Broker
     from holdfast.broker.dispatch.dispatcher import Dispatcher
-    from holdfast.broker.dispatch.types import ConsumerStats, DispatcherStats, SubscriptionType
+    from holdfast.broker.dispatch.types import ConsumerStats, DispatcherStats
     from holdfast.broker.events.notices import (
         Notice,
         ProducerGone,
@@ -38,97 +38,43 @@ if TYPE_CHECKING:
     from holdfast.broker.events.stages import stage_digest
     from holdfast.broker.options import COUNT_MOST, SECONDS_MOST, VISITING, BrokerOptions
     from holdfast.broker.quota import Quota, properties_size
-    from holdfast.broker.state import Policies, SubscriptionState
+    from holdfast.broker.state import Access, Policies, SubscriptionState, SubscriptionType
     from holdfast.broker.telemetry.metrics import HELP, Page, Sample, label
     from holdfast.broker.telemetry.stats import BrokerStats, LedgerStats, SubscriptionStats, TopicStats
     from holdfast.broker.telemetry.traffic import Counts, Handed
     from holdfast.broker.topic import Topic
 
 _MODULES = {
-    "api.admin": ("Admin",),
-    "api.blocking": (
-        "BlockingAdmin",
-        "BlockingBroker",
-        "BlockingConsumer",
-        "BlockingProducer",
-        "BlockingReader",
-        "BlockingStage",
-    ),
-    "api.consumer": (
-        "Consumer",
-        "Reader",
-        "Start",
-    ),
-    "api.producer": (
-        "Access",
-        "MESSAGE_BYTES",
-        "Producer",
-        "RUN_BYTES",
-    ),
-    "api.sessions": ("Sessions",),
-    "api.stage": (
-        "Stage",
-        "StageReceipt",
-        "Stages",
-    ),
-    "broker": ("Broker",),
-    "dispatch.dispatcher": ("Dispatcher",),
-    "dispatch.types": (
-        "ConsumerStats",
-        "DispatcherStats",
-        "SubscriptionType",
-    ),
-    "events.notices": (
-        "Notice",
-        "ProducerGone",
-        "TopicAdded",
-        "TopicClosed",
-        "TopicGone",
-    ),
-    "events.outcomes": ("ProducerOpened", "Published"),
-    "events.stages": ("stage_digest",),
-    "options": (
-        "BrokerOptions",
-        "COUNT_MOST",
-        "SECONDS_MOST",
-        "VISITING",
-    ),
-    "quota": (
-        "Quota",
-        "properties_size",
-    ),
-    "state": (
-        "Policies",
-        "SubscriptionState",
-    ),
-    "telemetry.metrics": (
-        "HELP",
-        "Page",
-        "Sample",
-        "label",
-    ),
-    "telemetry.stats": (
-        "BrokerStats",
-        "LedgerStats",
-        "SubscriptionStats",
-        "TopicStats",
-    ),
-    "telemetry.traffic": (
-        "Counts",
-        "Handed",
-    ),
-    "topic": ("Topic",),
+    "api.admin": "Admin",
+    "api.blocking": "BlockingAdmin BlockingBroker BlockingConsumer BlockingProducer BlockingReader "
+    "BlockingStage",
+    "api.consumer": "Consumer Reader Start",
+    "api.producer": "MESSAGE_BYTES RUN_BYTES Producer",
+    "api.sessions": "Sessions",
+    "api.stage": "Stage StageReceipt Stages",
+    "broker": "Broker",
+    "dispatch.dispatcher": "Dispatcher",
+    "dispatch.types": "ConsumerStats DispatcherStats",
+    "events.notices": "Notice ProducerGone TopicAdded TopicClosed TopicGone",
+    "events.outcomes": "ProducerOpened Published",
+    "events.stages": "stage_digest",
+    "options": "COUNT_MOST SECONDS_MOST VISITING BrokerOptions",
+    "quota": "Quota properties_size",
+    "state": "Access Policies SubscriptionState SubscriptionType",
+    "telemetry.metrics": "HELP Page Sample label",
+    "telemetry.stats": "BrokerStats LedgerStats SubscriptionStats TopicStats",
+    "telemetry.traffic": "Counts Handed",
+    "topic": "Topic",
 }
 
-
-if not TYPE_CHECKING:  # or every name would be one of the module's
+if not TYPE_CHECKING:  # else a type checker would take any name for one of this module
 
     def __getattr__(name: str) -> object:
-        """Import the module of a name on first use: a caller of one small module does not load all."""
+        """Import the module of a name on first use; modules that are not needed are not loaded."""
         import importlib
 
         for module, names in _MODULES.items():
-            if name in names:
+            if name in names.split():
                 return getattr(importlib.import_module(f"holdfast.broker.{module}"), name)
         raise AttributeError(f"module 'holdfast.broker' has no attribute {name!r}")
 
