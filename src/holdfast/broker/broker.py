@@ -14,11 +14,12 @@ import msgspec
 from holdfast._core import Frame
 from holdfast.broker.api.admin import Admin
 from holdfast.broker.api.blocking import BlockingBroker, Runner
-from holdfast.broker.api.consumer import Consumer, Reader, Start, SubscriptionType
-from holdfast.broker.api.producer import Access, Producer
+from holdfast.broker.api.consumer import Consumer, Reader, Start
+from holdfast.broker.api.producer import Producer
 from holdfast.broker.api.sessions import Sessions
 from holdfast.broker.api.stage import Stage, StageReceipt, Stages
-from holdfast.broker.dispatch.dispatcher import Dispatcher, DispatchOptions
+from holdfast.broker.dispatch.dispatcher import Dispatcher
+from holdfast.broker.dispatch.types import DispatchOptions
 from holdfast.broker.dispatch.volatile import VolatileSubscription
 from holdfast.broker.effects import Effects
 from holdfast.broker.engine import Engine, Transfer
@@ -27,7 +28,7 @@ from holdfast.broker.housekeeping import Housekeeping
 from holdfast.broker.machine import Machine
 from holdfast.broker.options import BrokerOptions, age_ns
 from holdfast.broker.quota import Quota
-from holdfast.broker.state import SILENT, Policies, SubscriptionState
+from holdfast.broker.state import SILENT, Access, Policies, SubscriptionState, SubscriptionType
 from holdfast.broker.telemetry.metrics import Page, Sample, collect, metrics
 from holdfast.broker.telemetry.stats import BrokerStats
 from holdfast.broker.telemetry.traffic import Rates

@@ -36,11 +36,6 @@ from holdfast.names import namespace_of
 Access = Literal["shared", "exclusive", "wait-for-exclusive", "exclusive-with-fencing"]
 SubscriptionType = Literal["exclusive", "failover", "shared"]
 
-MOST = COUNT_MOST
-"""Bytes or entries in a policy."""
-MOST_S = SECONDS_MOST
-"""Seconds in a policy."""
-
 
 class Policies(msgspec.Struct, array_like=True, frozen=True):
     """What a topic or a namespace says. None: whatever stands above it says, a topic's namespace or the
@@ -80,7 +75,7 @@ class Policies(msgspec.Struct, array_like=True, frozen=True):
         for name, value in self.fields().items():
             if value is None or (name.startswith("retention_") and value == -1):
                 continue
-            most = MOST_S if name.endswith("_s") else MOST
+            most = SECONDS_MOST if name.endswith("_s") else COUNT_MOST
             if not 0 <= value <= most or (value == 0 and name.startswith("roll_")):
                 raise Misuse(f"{name} cannot be {value}")
 

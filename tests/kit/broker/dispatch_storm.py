@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import Any
 
 from holdfast._core import Batch, Entries, TopicMessage
-from holdfast.broker.dispatch.dispatcher import SubscriptionType
 from holdfast.broker.events import Ack, Event, Reset
+from holdfast.broker.state import SubscriptionType
 from holdfast.errors import CursorModifying, HoldfastError, Outdated, Timeout
 from tests.kit.broker.dispatch_world import GatedTopic, Inbox, Order, World
 from tests.kit.sim.randomness import SeededRandomness

@@ -11,9 +11,11 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any, TypeVar
 
 from holdfast._core import Batch, Entries, TopicMessage, encode_messages, parse_run, seal_block
-from holdfast.broker.dispatch.dispatcher import Dispatcher, DispatchOptions, SubscriptionType
+from holdfast.broker.dispatch.dispatcher import Dispatcher
+from holdfast.broker.dispatch.types import DispatchOptions
 from holdfast.broker.dispatch.volatile import VolatileSubscription
 from holdfast.broker.events import Advance, Event, Reset, Revised
+from holdfast.broker.state import SubscriptionType
 from holdfast.errors import HoldfastError, NotFound
 from tests.kit.sim.loop import SimLoop
 from tests.kit.sim.randomness import SeededRandomness

@@ -10,7 +10,7 @@ from types import FrameType
 import pytest
 
 from holdfast._core import Batch
-from holdfast.broker.dispatch.dispatcher import Reason
+from holdfast.broker.dispatch.types import Reason
 from holdfast.errors import Busy, Corrupt, Misuse
 from tests.kit.broker.dispatch_world import Inbox, World, run
 

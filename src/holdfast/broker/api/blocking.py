@@ -16,14 +16,15 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from holdfast._core import TopicMessage
-from holdfast.broker.api.consumer import Consumer, Reader, Receiver, Start, SubscriptionType
-from holdfast.broker.api.producer import Access, Producer
+from holdfast.broker.api.consumer import Consumer, Reader, Receiver, Start
+from holdfast.broker.api.producer import Producer
 from holdfast.errors import Closed, Misuse
 from holdfast.ids import MessageId
 
 if TYPE_CHECKING:
     from holdfast.broker.api.stage import Stage, StageReceipt
     from holdfast.broker.broker import Broker
+    from holdfast.broker.state import Access, SubscriptionType
     from holdfast.broker.telemetry.stats import BrokerStats
 
 Answer = TypeVar("Answer")

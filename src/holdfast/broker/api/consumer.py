@@ -14,6 +14,7 @@ from holdfast._core import Batch, TopicMessage
 from holdfast.arguments import checked_timeout, checked_whole
 from holdfast.broker.dispatch.types import require_delay, require_options
 from holdfast.broker.options import SECONDS_MOST
+from holdfast.broker.state import SubscriptionType
 from holdfast.errors import Closed, Misuse, Timeout
 from holdfast.ids import MessageId
 from holdfast.names import checked_name
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from holdfast.broker.dispatch.dispatcher import Dispatcher
     from holdfast.broker.topic import Topic
 
-SubscriptionType = Literal["exclusive", "failover", "shared"]
 Start = Literal["earliest", "latest"] | MessageId | datetime | int
 """A place in a topic: its ends, a message, or a time (an int is nanoseconds since the epoch)."""
 

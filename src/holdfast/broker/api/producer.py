@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from holdfast.errors import Closed, HoldfastError, Misuse
 from holdfast.ids import MessageId
@@ -14,8 +14,7 @@ from holdfast.names import checked_name
 
 if TYPE_CHECKING:
     from holdfast.broker.broker import Broker
-
-Access = Literal["shared", "exclusive", "wait-for-exclusive", "exclusive-with-fencing"]
+    from holdfast.broker.state import Access
 
 MESSAGE_BYTES = 5 << 20
 """The largest message."""

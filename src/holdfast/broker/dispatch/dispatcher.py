@@ -27,28 +27,14 @@ from holdfast.broker.dispatch.types import (
     DispatcherStats,
     DispatchOptions,
     Endpoint,
-    Reason,
     Submit,
-    SubscriptionType,
     TopicReader,
     require_options,
 )
+from holdfast.broker.state import SubscriptionType
 from holdfast.broker.telemetry.traffic import Handed
 from holdfast.errors import Busy, Closed, Corrupt, Misuse
 from holdfast.system import Clock, Randomness
-
-__all__ = [
-    "ConsumerStats",
-    "Cursor",
-    "Diagnosis",
-    "DispatchOptions",
-    "Dispatcher",
-    "DispatcherStats",
-    "Endpoint",
-    "Reason",
-    "SubscriptionType",
-    "TopicReader",
-]
 
 
 class Dispatcher:

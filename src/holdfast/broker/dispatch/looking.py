@@ -16,9 +16,9 @@ from holdfast.broker.dispatch.types import (
     Cursor,
     Diagnosis,
     DispatcherStats,
-    SubscriptionType,
     TopicReader,
 )
+from holdfast.broker.state import SubscriptionType
 from holdfast.system import Clock
 
 

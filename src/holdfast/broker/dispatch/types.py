@@ -5,25 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from holdfast._core import Batch, Entries
 from holdfast.broker.dispatch.revision import Revision
 from holdfast.broker.events import Event
 from holdfast.broker.options import SECONDS_MOST
+from holdfast.broker.state import SubscriptionType
 from holdfast.errors import Misuse
 from holdfast.ledger.acks import AckState
-
-SubscriptionType = Literal["exclusive", "failover", "shared"]
 
 Submit: TypeAlias = Callable[[Event], "asyncio.Future[Any]"]
 """Puts an event into the one order; the future has its outcome when it is stable."""
 
-
-ACK_TIMEOUT_MOST_S = SECONDS_MOST
-"""The longest: it is counted in ns."""
-DELAY_MOST_S = SECONDS_MOST
-"""The longest of a negative acknowledgement: it is counted in ns, too."""
 PRIORITY_MOST = (1 << 31) - 1
 """The tables keep 32 bits of it."""
 
@@ -36,9 +30,9 @@ def require_options(priority: Any, ack_timeout_s: float | None) -> None:
     """
     if not isinstance(priority, int) or not -PRIORITY_MOST <= priority <= PRIORITY_MOST:
         raise Misuse(f"a priority of {priority!r}; use a whole number of at most {PRIORITY_MOST}, 0 is usual")
-    if ack_timeout_s is not None and not 0 < ack_timeout_s <= ACK_TIMEOUT_MOST_S:
+    if ack_timeout_s is not None and not 0 < ack_timeout_s <= SECONDS_MOST:
         raise Misuse(
-            f"an ack timeout of {ack_timeout_s} s; use more than 0 and at most {ACK_TIMEOUT_MOST_S:.0f}, or "
+            f"an ack timeout of {ack_timeout_s} s; use more than 0 and at most {SECONDS_MOST:.0f}, or "
             "None for no timeout"
         )
 
@@ -51,9 +45,9 @@ def require_delay(delay_s: Any) -> None:
     """
     if delay_s is None:
         return
-    if not isinstance(delay_s, int | float) or not 0 <= delay_s <= DELAY_MOST_S:
+    if not isinstance(delay_s, int | float) or not 0 <= delay_s <= SECONDS_MOST:
         raise Misuse(
-            f"a delay of {delay_s!r} s before a message comes again; use 0 to {DELAY_MOST_S:.0f}, or None "
+            f"a delay of {delay_s!r} s before a message comes again; use 0 to {SECONDS_MOST:.0f}, or None "
             "for one that grows each time"
         )
 

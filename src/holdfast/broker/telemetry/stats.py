@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from holdfast.broker.dispatch.dispatcher import DispatcherStats
+    from holdfast.broker.dispatch.types import DispatcherStats
     from holdfast.ledger.store import StoreStats
 
 
