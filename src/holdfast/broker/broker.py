@@ -425,7 +425,7 @@ class Broker:
         self, topic: Topic, session: int, epoch: int, producer: str, entries: list[tuple[int, int, bytes]]
     ) -> asyncio.Future[Any]:
         """Publish ready entries, each with its sequence number and span, as one event."""
-        return self.engine.publish_entries(topic.id, session, epoch, producer, entries)
+        return self.engine.add(lambda frame: frame.publish(topic.id, session, epoch, producer, entries))
 
     def producers_known(self, topic: Topic) -> list[str]:
         """Return the names of producers whose sequences a topic remembers."""

@@ -157,50 +157,24 @@ class Engine(Listener):
         """
         told = None if self.guard is None else self.guard(event)
         body = event.encode()
-        future = self._add(lambda: self._frame.event(event.kind, event.version, body))
+        future = self.add(lambda frame: frame.event(event.kind, event.version, body))
         if told is not None:
             future.add_done_callback(told)
         return future
 
-    def publish(
-        self,
-        topic: int,
-        session: int,
-        epoch: int,
-        producer: str,
-        sequence: int,
-        payloads: list[bytes],
-        time_ms: int,
-        *,
-        key: str | bytes | None = None,
-        ordering_key: bytes | None = None,
-        properties: dict[str, str] | None = None,
-        event_time_ms: int = 0,
-        batch: int = 1,
-    ) -> asyncio.Future[Any]:
-        """A run of messages as one publish event."""
-        return self._add(
-            lambda: self._frame.publish_messages(
-                topic,
-                session,
-                epoch,
-                producer,
-                sequence,
-                payloads,
-                time_ms,
-                key=key,
-                ordering_key=ordering_key,
-                properties=properties,
-                event_time_ms=event_time_ms,
-                batch=batch,
-            )
-        )
+    def add(self, put: Callable[[Frame], object]) -> asyncio.Future[Any]:
+        """Put one event into this turn's frame, or into the next one if it does not fit.
 
-    def publish_entries(
-        self, topic: int, session: int, epoch: int, producer: str, entries: list[tuple[int, int, bytes]]
-    ) -> asyncio.Future[Any]:
-        """A run of ready entries, each with its sequence number and span, as one publish event."""
-        return self._add(lambda: self._frame.publish(topic, session, epoch, producer, entries))
+        Raises:
+            Closed: the engine has ended.
+        """
+        self._require_open()
+        try:
+            put(self._frame)
+        except Full:
+            self._flush()
+            put(self._frame)
+        return self.added(1)[0]
 
     @property
     def frame(self) -> Frame:
@@ -216,7 +190,12 @@ class Engine(Listener):
         """So many events were put into `frame`: the futures of their outcomes, in order."""
         loop = asyncio.get_running_loop()
         futures: list[asyncio.Future[Any]] = [loop.create_future() for _ in range(count)]
-        self._enqueue(futures)
+        self._futures += futures
+        if self._frame.size >= FRAME_BYTES:
+            self._flush()
+        elif not self._flush_scheduled:
+            self._flush_scheduled = True
+            loop.call_soon(self._flush_turn)
         return futures
 
     async def settle(self) -> None:
@@ -265,26 +244,6 @@ class Engine(Listener):
         reason = self._ended or self._refused
         if reason is not None:
             raise type(reason)(str(reason))
-
-    def _add(self, put: Callable[[], object]) -> asyncio.Future[Any]:
-        """Put an event into the turn's frame; into the next one, if it does not fit any more."""
-        self._require_open()
-        try:
-            put()
-        except Full:
-            self._flush()
-            put()
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._enqueue([future])
-        return future
-
-    def _enqueue(self, futures: list[asyncio.Future[Any]]) -> None:
-        self._futures += futures
-        if self._frame.size >= FRAME_BYTES:
-            self._flush()
-        elif not self._flush_scheduled:
-            self._flush_scheduled = True
-            asyncio.get_running_loop().call_soon(self._flush_turn)
 
     def _flush_turn(self) -> None:
         self._flush_scheduled = False

@@ -95,7 +95,7 @@ def arm(step: str, count: int) -> None:
         if left == 0:
             die()
 
-    real_confirm, real_publish, real_mend = Account.confirm, Engine.publish_entries, Account.mend
+    real_confirm, real_publish, real_mend = Account.confirm, Broker.publish_entries, Account.mend
 
     def confirm(self: Account, end: int) -> None:
         if step == "durable":
@@ -104,7 +104,7 @@ def arm(step: str, count: int) -> None:
         if step == "confirmed":
             now()
 
-    def publish(self: Engine, *given: Any) -> Any:
+    def publish(self: Broker, *given: Any) -> Any:
         future = real_publish(self, *given)
         if step == "publish":
             now()
@@ -116,7 +116,7 @@ def arm(step: str, count: int) -> None:
             now()
 
     Account.confirm = confirm  # type: ignore[method-assign]
-    Engine.publish_entries = publish  # type: ignore[method-assign,assignment]
+    Broker.publish_entries = publish  # type: ignore[method-assign,assignment]
     Account.mend = mend  # type: ignore[method-assign]
     real_withdraw, real_retire, real_submit = Account.withdraw, drain.Segment.withdraw, Engine.submit
 

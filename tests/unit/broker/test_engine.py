@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from holdfast._core import Frame
 from holdfast.broker.engine import Engine
 from holdfast.broker.events import ProducerOpen, SubscriptionCreate, TopicCreate
 from holdfast.broker.machine import Applied, Machine
@@ -109,9 +110,11 @@ def test_what_is_published_is_seen_when_it_is_durable() -> None:
         before = len(world.settlements)
         receipts = []
         for number in range(3):
-            receipts.append(
-                world.engine.publish(topic, opened.session, opened.epoch, "p", number, [b"x"], time_ms=1)
-            )
+
+            def put(frame: Frame, number: int = number) -> object:
+                return frame.publish_messages(topic, opened.session, opened.epoch, "p", number, [b"x"], 1)
+
+            receipts.append(world.engine.add(put))
             await turn()
         assert world.machine.state.require_topic(topic).ledgers.end == 3
         assert len(world.settlements) == before

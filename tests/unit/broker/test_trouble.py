@@ -161,7 +161,7 @@ def test_permits_of_compressed_batches_come_back(tmp_path: Path) -> None:
             session = p._session, p._epoch, p.name
             for number in range(20):
                 entries = [(number, 1, entry)]
-                await broker.engine.publish_entries(p._topic, *session, entries)
+                await broker.publish_entries(broker.topics[p._topic], *session, entries)
             for _ in range(20):
                 await c.ack(await c.receive(timeout=5))
 

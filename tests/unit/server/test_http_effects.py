@@ -278,11 +278,10 @@ def test_bytes_that_are_no_message_are_shown_as_they_are(http: HttpWorld) -> Non
 
     async def work() -> None:
         async with http.broker.producer(name) as p:
-            state = http.broker.topic(f"persistent://public/default/{name}").state
-            ((session, producer),) = state.producers.items()
-            await http.broker.engine.publish_entries(
-                state.id, session, producer.epoch, p.name, [(0, 1, b"not an entry")]
-            )
+            to = http.broker.topic(f"persistent://public/default/{name}")
+            ((session, producer),) = to.producers.items()
+            entries = [(0, 1, b"not an entry")]
+            await http.broker.publish_entries(to, session, producer.epoch, p.name, entries)
 
     http.run(work())
     assert http.ask("GET", f"{topic}/examinemessage").body == b"not an entry"

@@ -236,19 +236,21 @@ class Producer:
                 f"sequence {sequence} for {len(run)} messages of {self.name} to {self._topic_name}; "
                 f"sequences are 0 to {SEQUENCE_MAX}. A producer of another name begins at 0"
             )
-        future = self._broker.engine.publish(
-            self._topic,
-            self._session,
-            self._epoch,
-            self.name,
-            sequence,
-            run,
-            self._broker.clock.now_ns() // 1_000_000,
-            key=key,
-            ordering_key=ordering_key,
-            properties=properties,
-            event_time_ms=milliseconds(event_time),
-            batch=self._batch,
+        future = self._broker.engine.add(
+            lambda frame: frame.publish_messages(
+                self._topic,
+                self._session,
+                self._epoch,
+                self.name,
+                sequence,
+                run,
+                self._broker.clock.now_ns() // 1_000_000,
+                key=key,
+                ordering_key=ordering_key,
+                properties=properties,
+                event_time_ms=milliseconds(event_time),
+                batch=self._batch,
+            )
         )
         self._sequence = max(self._sequence, sequence + len(run))
         if self._batch > 1:
