@@ -7,27 +7,27 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import functools
 import os
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager
-from datetime import datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
 from holdfast._core import TopicMessage
 from holdfast.broker.api.consumer import Consumer, Reader, Receiver, Start
 from holdfast.broker.api.producer import Producer
+from holdfast.broker.api.stage import Stage, StageReceipt
 from holdfast.errors import Closed, Misuse
-from holdfast.ids import MessageId
 
 if TYPE_CHECKING:
-    from holdfast.broker.api.stage import Stage, StageReceipt
     from holdfast.broker.broker import Broker
     from holdfast.broker.state import Access, SubscriptionType
     from holdfast.broker.telemetry.stats import BrokerStats
 
 Answer = TypeVar("Answer")
+Arguments = ParamSpec("Arguments")
+Twin = TypeVar("Twin", bound=Producer | Receiver)
 
 
 class Runner:
@@ -104,12 +104,25 @@ class Runner:
         self._thread.join()
 
 
-class _Blocking:
-    """Enters and leaves its asynchronous twin."""
+def _waiting(
+    method: Callable[Concatenate[Any, Arguments], Coroutine[Any, Any, Answer]],
+) -> Callable[Concatenate[Any, Arguments], Answer]:
+    """Make the blocking form of a method of the twin."""
 
-    def __init__(self, run: Runner, twin: AbstractAsyncContextManager[Any]) -> None:
+    def call(self: Any, /, *arguments: Arguments.args, **options: Arguments.kwargs) -> Answer:
+        answer: Answer = self._run(getattr(self._twin, method.__name__)(*arguments, **options))
+        return answer
+
+    functools.update_wrapper(call, method)
+    return call
+
+
+class _Blocking(Generic[Twin]):
+    """The blocking form of a producer, consumer or reader: opens and closes its asynchronous twin."""
+
+    def __init__(self, run: Runner, twin: Twin) -> None:
         self._run = run
-        self._manager = twin
+        self._twin = twin
 
     def __enter__(self) -> Self:
         self.open()
@@ -122,28 +135,21 @@ class _Blocking:
 
     def open(self) -> None:
         """As entering the `with` block; a second `open` is `Misuse`."""
-        self._run(_enter(self._manager))
+        self._run(self._twin.open())
 
     def close(self) -> None:
         """As leaving the `with` block."""
         if not self._run.forked:  # a child has nothing to leave
-            self._run(_leave(self._manager))
+            self._run(self._twin.close())
 
 
-async def _enter(manager: AbstractAsyncContextManager[Answer]) -> Answer:
-    return await manager.__aenter__()
+class BlockingProducer(_Blocking[Producer]):
+    """The blocking form of `Producer`."""
 
-
-async def _leave(manager: AbstractAsyncContextManager[Any]) -> None:
-    await manager.__aexit__(None, None, None)
-
-
-class BlockingProducer(_Blocking):
-    """`Producer`, waiting."""
-
-    def __init__(self, run: Runner, twin: Producer) -> None:
-        super().__init__(run, twin)
-        self._twin = twin
+    send = _waiting(Producer.send)
+    send_many = _waiting(Producer.send_many)
+    post = _waiting(Producer.post)
+    flush = _waiting(Producer.flush)
 
     @property
     def name(self) -> str:
@@ -154,64 +160,11 @@ class BlockingProducer(_Blocking):
         """As `Producer.last_sequence`."""
         return self._twin.last_sequence
 
-    def send(
-        self,
-        data: bytes,
-        *,
-        key: str | bytes | None = None,
-        properties: dict[str, str] | None = None,
-        event_time: datetime | int | None = None,
-        ordering_key: bytes | None = None,
-        sequence: int | None = None,
-    ) -> MessageId:
-        """As `Producer.send`."""
-        return self._run(
-            self._twin.send(
-                data,
-                key=key,
-                properties=properties,
-                event_time=event_time,
-                ordering_key=ordering_key,
-                sequence=sequence,
-            )
-        )
 
-    def send_many(
-        self,
-        data: Sequence[bytes],
-        *,
-        key: str | bytes | None = None,
-        properties: dict[str, str] | None = None,
-        event_time: datetime | int | None = None,
-        sequence: int | None = None,
-    ) -> list[MessageId]:
-        """As `Producer.send_many`."""
-        return self._run(
-            self._twin.send_many(
-                data, key=key, properties=properties, event_time=event_time, sequence=sequence
-            )
-        )
-
-    def post(
-        self,
-        data: Sequence[bytes] | bytes,
-        *,
-        key: str | bytes | None = None,
-        properties: dict[str, str] | None = None,
-        event_time: datetime | int | None = None,
-    ) -> None:
-        """As `Producer.post`."""
-        self._run(self._twin.post(data, key=key, properties=properties, event_time=event_time))
-
-    def flush(self) -> None:
-        """As `Producer.flush`."""
-        self._run(self._twin.flush())
-
-
-class _BlockingReceiver(_Blocking):
-    def __init__(self, run: Runner, twin: Receiver) -> None:
-        super().__init__(run, twin)
-        self._receiver = twin
+class _BlockingReceiver(_Blocking[Twin]):
+    receive = _waiting(Receiver.receive)
+    receive_many = _waiting(Receiver.receive_many)
+    seek = _waiting(Receiver.seek)
 
     def __iter__(self) -> Iterator[TopicMessage]:
         while True:
@@ -220,25 +173,13 @@ class _BlockingReceiver(_Blocking):
             except Closed:
                 return
 
-    def receive(self, timeout: float | None = None) -> TopicMessage:
-        """The next message; waits for one."""
-        return self._run(self._receiver.receive(timeout))
 
-    def receive_many(self, count: int, timeout: float | None = None) -> list[TopicMessage]:
-        """At least one message, up to `count`."""
-        return self._run(self._receiver.receive_many(count, timeout))
+class BlockingConsumer(_BlockingReceiver[Consumer]):
+    """The blocking form of `Consumer`."""
 
-    def seek(self, to: Start, timeout: float | None = None) -> None:
-        """As `Receiver.seek`."""
-        self._run(self._receiver.seek(to, timeout))
-
-
-class BlockingConsumer(_BlockingReceiver):
-    """`Consumer`, waiting."""
-
-    def __init__(self, run: Runner, twin: Consumer) -> None:
-        super().__init__(run, twin)
-        self._twin = twin
+    ack = _waiting(Consumer.ack)
+    ack_many = _waiting(Consumer.ack_many)
+    ack_cumulative = _waiting(Consumer.ack_cumulative)
 
     @property
     def name(self) -> str:
@@ -249,18 +190,6 @@ class BlockingConsumer(_BlockingReceiver):
         """As `Consumer.active`."""
         return self._run(_call(lambda: self._twin.active))
 
-    def ack(self, message: TopicMessage, receipt: bool | None = None) -> None:
-        """As `Consumer.ack`."""
-        self._run(self._twin.ack(message, receipt))
-
-    def ack_many(self, messages: Sequence[TopicMessage], receipt: bool | None = None) -> None:
-        """As `Consumer.ack_many`."""
-        self._run(self._twin.ack_many(messages, receipt))
-
-    def ack_cumulative(self, message: TopicMessage, receipt: bool | None = None) -> None:
-        """As `Consumer.ack_cumulative`."""
-        self._run(self._twin.ack_cumulative(message, receipt))
-
     def nack(self, message: TopicMessage, delay: float | None = None) -> None:
         """As `Consumer.nack`."""
         self._run(_call(lambda: self._twin.nack(message, delay)))
@@ -270,49 +199,24 @@ class BlockingConsumer(_BlockingReceiver):
         self._run(_call(self._twin.redeliver))
 
 
-class BlockingReader(_BlockingReceiver):
-    """`Reader`, waiting."""
+class BlockingReader(_BlockingReceiver[Reader]):
+    """The blocking form of `Reader`."""
 
-    def __init__(self, run: Runner, twin: Reader) -> None:
-        super().__init__(run, twin)
-        self._twin = twin
-
-    def read(self, timeout: float | None = None) -> TopicMessage:
-        """As `Reader.read`."""
-        return self._run(self._twin.read(timeout))
-
-    def has_more(self) -> bool:
-        """As `Reader.has_more`."""
-        return self._run(self._twin.has_more())
+    read = _waiting(Reader.read)
+    has_more = _waiting(Reader.has_more)
 
 
 class BlockingStage:
-    """`Stage`, waiting: made by `BlockingBroker.stage`."""
+    """The blocking form of `Stage`. `BlockingBroker.stage` opens one."""
+
+    append = _waiting(Stage.append)
+    close = _waiting(Stage.close)
+    drop = _waiting(Stage.drop)
 
     def __init__(self, run: Runner, twin: Stage) -> None:
         self._run = run
         self._twin = twin
         self.id = twin.id
-
-    def append(
-        self,
-        topic: str,
-        data: Sequence[bytes],
-        *,
-        key: str | bytes | None = None,
-        properties: dict[str, str] | None = None,
-        batch: int = 1,
-    ) -> None:
-        """As `Stage.append`."""
-        self._run(self._twin.append(topic, data, key=key, properties=properties, batch=batch))
-
-    def close(self) -> StageReceipt:
-        """As `Stage.close`: return the receipt for `BlockingBroker.sink_commit`."""
-        return self._run(self._twin.close())
-
-    def drop(self) -> None:
-        """As `Stage.drop`."""
-        self._run(self._twin.drop())
 
 
 async def _call(function: Callable[[], Answer]) -> Answer:
