@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 from holdfast._core import Frame
@@ -60,34 +61,23 @@ class Observer(Protocol):
         """Nothing more will be settled."""
 
 
+@dataclass(slots=True)
 class _Inflight:
     """A frame between its delivery and its stability."""
 
-    __slots__ = ("applied", "began_ns", "futures", "position", "size")
-
-    def __init__(
-        self,
-        position: Position,
-        applied: Applied,
-        futures: list[asyncio.Future[Any]],
-        size: int,
-        began_ns: int,
-    ) -> None:
-        self.position = position
-        self.applied = applied
-        self.futures = futures
-        self.size = size
-        """In bytes, of an own frame; else 0."""
-        self.began_ns = began_ns
+    position: Position
+    applied: Applied
+    futures: list[asyncio.Future[Any]]
+    size: int
+    """In bytes, of a frame of this member; 0 for others."""
+    began_ns: int
 
 
+@dataclass(slots=True, eq=False)
 class _Place:
     """A place in the queue of publishers that wait for room."""
 
-    __slots__ = ("woken",)
-
-    def __init__(self) -> None:
-        self.woken: asyncio.Future[None] | None = None
+    woken: asyncio.Future[None] | None = None
 
     def wake(self) -> None:
         if self.woken is not None and not self.woken.done():

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast._core import Batch, Dispatch, TopicMessage, group_acks
@@ -26,19 +27,17 @@ Ranges = Sequence[tuple[int, int]]
 Receipt = asyncio.Future[None]
 
 
+@dataclass(slots=True, eq=False)
 class _Turn:
-    """What is to leave as one event."""
+    """The acknowledgements of one turn of the loop: they become one event."""
 
-    __slots__ = ("bits", "cumulative", "high", "ranges", "receipts", "reset_number")
-
-    def __init__(self, reset_number: int) -> None:
-        self.reset_number = reset_number
-        self.ranges: list[tuple[int, int]] = []
-        self.cumulative = 0
-        self.bits: dict[int, int] = {}
-        self.receipts: list[Receipt] = []
-        self.high = 0
-        """The end of all that it covers."""
+    reset_number: int
+    ranges: list[tuple[int, int]] = field(default_factory=list)
+    cumulative: int = 0
+    bits: dict[int, int] = field(default_factory=dict)
+    receipts: list[Receipt] = field(default_factory=list)
+    high: int = 0
+    """The end of all that it covers."""
 
 
 class Acking:

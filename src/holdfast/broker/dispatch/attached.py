@@ -2,36 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from holdfast.broker.dispatch.types import Endpoint
 
 
+@dataclass(slots=True, eq=False)
 class Attached:
-    """One that is attached."""
+    """A consumer that is attached to a dispatcher."""
 
-    __slots__ = (
-        "ack_timeout_ns",
-        "endpoint",
-        "handed_bytes",
-        "handed_messages",
-        "id",
-        "is_active",
-        "name",
-        "priority",
-    )
-
-    def __init__(
-        self,
-        id: int,  # noqa: A002
-        endpoint: Endpoint,
-        name: str,
-        priority: int,
-        ack_timeout_s: float | None,
-    ) -> None:
-        self.id = id
-        self.endpoint = endpoint
-        self.name = name
-        self.priority = priority
-        self.ack_timeout_ns = 0 if ack_timeout_s is None else max(1, int(ack_timeout_s * 1e9))
-        self.is_active = False
-        self.handed_messages = 0
-        self.handed_bytes = 0
+    id: int
+    endpoint: Endpoint
+    name: str
+    priority: int
+    ack_timeout_ns: int
+    """0: it may hold messages without a limit in time."""
+    is_active: bool = False
+    handed_messages: int = 0
+    handed_bytes: int = 0

@@ -160,7 +160,8 @@ class Dispatcher:
         before = self._table.active
         id_ = self._table.add(priority)
         try:
-            self._enrol(Attached(id_, endpoint, name, priority, ack_timeout_s), before)
+            ack_timeout_ns = 0 if ack_timeout_s is None else max(1, int(ack_timeout_s * 1e9))
+            self._enrol(Attached(id_, endpoint, name, priority, ack_timeout_ns), before)
         except BaseException:
             if self._consumers.get(id_) is None:
                 self._table.remove(id_)

@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from holdfast._core import Dispatch, Entries
@@ -36,23 +37,19 @@ LONG_RUN = 64
 """Acknowledged entries in a row that a sequential read does not read through."""
 
 
+@dataclass(slots=True)
 class Read:
     """One read in flight."""
 
-    __slots__ = ("began_ns", "count", "kind", "moved", "revision", "runs", "start")
-
-    def __init__(
-        self, kind: Kind, revision: Revision, start: int, count: int, runs: Runs, began_ns: int
-    ) -> None:
-        self.kind = kind
-        self.revision = revision
-        self.start = start
-        self.count = count
-        self.runs = runs
-        """Replay: what of the run was asked for."""
-        self.began_ns = began_ns
-        self.moved: tuple[int, int] | None = None
-        """Sequential: the position has passed over this, and it was not handed over yet."""
+    kind: Kind
+    revision: Revision
+    start: int
+    count: int
+    runs: Runs
+    """Of a replay read: the ranges that are wanted, within `count` entries from `start` on."""
+    began_ns: int
+    moved: tuple[int, int] | None = None
+    """Of a sequential read: the range that the position has passed, until it is handed over."""
 
 
 class Reading:

@@ -4,18 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Protocol
 
 from holdfast._core import Dispatch
+from holdfast.broker.dispatch.attached import Attached
 from holdfast.system import Clock
-
-
-class Timed(Protocol):
-    """A consumer that may hold a message only for some time."""
-
-    id: int
-    ack_timeout_ns: int
-    """0: for ever."""
 
 
 class Redelivery:
@@ -25,18 +17,18 @@ class Redelivery:
         self._table = table
         self._clock = clock
         self._came_back = came_back
-        self._timed: dict[int, Timed] = {}
+        self._timed: dict[int, Attached] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._at_ns = 0
 
-    def watch(self, consumer: Timed) -> None:
+    def watch(self, consumer: Attached) -> None:
         if consumer.ack_timeout_ns:
             self._timed[consumer.id] = consumer
 
     def unwatch(self, consumer: int) -> None:
         self._timed.pop(consumer, None)
 
-    def given(self, consumer: Timed) -> None:
+    def given(self, consumer: Attached) -> None:
         """The consumer was just given something."""
         if not consumer.ack_timeout_ns:
             return
