@@ -13,7 +13,7 @@ import holdfast
 from holdfast.broker import Broker
 from holdfast.broker.policy import limits
 from holdfast.broker.telemetry import traffic
-from holdfast.broker.telemetry.traffic import Handed, Rates, TopicTraffic, handed, published, topic_counts
+from holdfast.broker.telemetry.traffic import Handed, Rates, TopicTraffic
 from holdfast.errors import Exists, Misuse, NotFound
 from tests.kit.waiting import eventually
 
@@ -31,7 +31,7 @@ def test_what_is_published_is_counted(tmp_path: Path) -> None:
         async with broker.producer("orders") as p, broker.producer("orders", batch=10) as batched:
             await p.send_many([bytes(100)] * 3 + [bytes(5000)])
             await batched.send_many([bytes(10)] * 25)
-        counted = published(broker, broker.topic("persistent://public/default/orders"))
+        counted = broker.rates.published(broker.topic("persistent://public/default/orders"))
         assert (counted.entries, counted.messages) == (4 + 3, 4 + 25)
         assert 5550 < counted.bytes < 6600
         assert sum(counted.sizes) == 7
@@ -45,7 +45,7 @@ def test_duplicates_are_no_traffic(tmp_path: Path) -> None:
         async with broker.producer("orders", name="p", batch=2) as p:
             await p.send_many([b"a", b"b"], sequence=7)
             await p.send_many([b"a", b"b"], sequence=7)
-        counted = published(broker, broker.topic("persistent://public/default/orders"))
+        counted = broker.rates.published(broker.topic("persistent://public/default/orders"))
         assert (counted.entries, counted.messages) == (1, 2)
 
     on_broker(tmp_path, work, deduplication=True)
@@ -63,16 +63,16 @@ def test_what_is_handed_out_is_counted_beyond_its_subscription(tmp_path: Path) -
         ):
             await c.receive_many(4, timeout=5)
             await r.receive_many(10, timeout=5)
-            await eventually(lambda: handed(topic).messages >= 18)
+            await eventually(lambda: broker.rates.handed(topic).messages >= 18)
             stats = broker.admin.subscription_stats("orders", "billing").dispatch
             assert stats is not None
             assert stats.consumers[0].delivered_messages == topic.dispatchers[1].handed.messages
             assert 8 * 100 < stats.consumers[0].delivered_bytes < 10 * 160
-        before = handed(topic)
+        before = broker.rates.handed(topic)
         assert before.messages >= 18
         assert topic.traffic.gone.messages == 10  # the reader's subscription has gone
         await broker.admin.delete_subscription("orders", "billing")
-        assert (handed(topic), topic.traffic.gone) == (before, before)
+        assert (broker.rates.handed(topic), topic.traffic.gone) == (before, before)
         assert topic.traffic.read >= 18
 
     on_broker(tmp_path, work)
@@ -144,9 +144,9 @@ def test_housekeeping_looks_at_the_counters(tmp_path: Path, monkeypatch: pytest.
             await p.send_many([b"x"] * 50)
             await c.receive_many(50, timeout=5)
             topic = broker.topic("persistent://public/default/orders")
-            assert broker.rates.per_second(*topic_counts(broker, topic))[0] == 50.0
+            assert broker.rates.of_topic(topic)[0] == 50.0
             assert broker.rates.per_second(("subscription", 1), Handed(50, 0))[0] == 50.0
-            await eventually(lambda: broker.rates.per_second(*topic_counts(broker, topic))[0] == 0.0)
+            await eventually(lambda: broker.rates.of_topic(topic)[0] == 0.0)
 
     on_broker(tmp_path, work, housekeeping_s=0.01)
 

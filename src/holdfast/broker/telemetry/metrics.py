@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
-from holdfast.broker.telemetry import traffic
-from holdfast.broker.telemetry.traffic import LATENCIES_MS
+from holdfast.broker.telemetry.traffic import LATENCIES_MS, Handed
 
 if TYPE_CHECKING:
     from holdfast.broker.broker import Broker
@@ -22,7 +21,7 @@ Sample: TypeAlias = tuple[str, float]
 _RATES = (
     *("pulsar_rate_in", "pulsar_throughput_in", "pulsar_storage_write_rate"),
     *("pulsar_rate_out", "pulsar_throughput_out", "pulsar_storage_read_rate"),
-)  # in the order of traffic.topic_counts
+)  # in the order of the counters of `Rates`
 _LATENCY = "pulsar_storage_write_latency"
 _SIZE = "pulsar_entry_size"
 _LATENCY_NAMES = [
@@ -183,7 +182,7 @@ def _of_topic(broker: Broker, topic: Topic) -> Iterator[Sample]:
     yield "pulsar_subscriptions_count", len(subscriptions)
     yield "pulsar_producers_count", len(topic.state.producers)
     yield "pulsar_consumers_count", sum(each.consumers for each in topic.dispatchers.values())
-    counted = traffic.published(broker, topic)
+    counted = broker.rates.published(topic)
     rates = broker.rates.of_topic(topic)
     yield from zip(_RATES, (round(rate, 3) for rate in rates), strict=True)
     yield "pulsar_in_messages_total", counted.messages
@@ -205,7 +204,7 @@ def _classes(name: str, names: Sequence[str], counts: Sequence[int], total: floa
 def _of_subscription(broker: Broker, topic: Topic, subscription: SubscriptionState) -> Iterator[Sample]:
     dispatcher = topic.dispatchers.get(subscription.id)
     yield "pulsar_subscription_back_log", topic.backlog(subscription)
-    handed = traffic.Handed(0, 0) if dispatcher is None else dispatcher.handed
+    handed = Handed(0, 0) if dispatcher is None else dispatcher.handed
     rates = broker.rates.per_second(("subscription", subscription.id), handed)
     yield "pulsar_subscription_msg_rate_out", round(rates[0], 3)
     yield "pulsar_subscription_msg_throughput_out", round(rates[1], 3)

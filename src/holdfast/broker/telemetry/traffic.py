@@ -64,22 +64,6 @@ class Published(NamedTuple):
     """Entries by size: see `_core.Log.counts`."""
 
 
-def published(broker: Broker, topic: Topic) -> Published:
-    """Since the broker was opened."""
-    size, sizes = broker.machine.log.counts(topic.state.id)
-    entries = sum(sizes)
-    return Published(entries + topic.traffic.batched, size, entries, sizes)
-
-
-def handed(topic: Topic) -> Handed:
-    """By all its subscriptions, since the broker was opened."""
-    messages, size = topic.traffic.gone
-    for dispatcher in topic.dispatchers.values():
-        messages += dispatcher.handed.messages
-        size += dispatcher.handed.bytes
-    return Handed(messages, size)
-
-
 class Rates:
     """Counters of a while ago. `tick` is called now and then; between ticks nothing is done."""
 
@@ -117,27 +101,35 @@ class Rates:
 
     def published(self, topic: Topic) -> Published:
         """Return what was published to a topic since the broker was opened."""
-        return published(self._broker, topic)
+        size, sizes = self._broker.machine.log.counts(topic.id)
+        entries = sum(sizes)
+        return Published(entries + topic.traffic.batched, size, entries, sizes)
 
     def handed(self, topic: Topic) -> Handed:
         """Return what a topic's consumers were given since the broker was opened."""
-        return handed(topic)
+        messages, size = topic.traffic.gone
+        for dispatcher in topic.served:
+            messages += dispatcher.handed.messages
+            size += dispatcher.handed.bytes
+        return Handed(messages, size)
 
     def of_topic(self, topic: Topic) -> tuple[float, ...]:
-        """Return a topic's rates, in the order of `topic_counts`."""
-        return self.per_second(*topic_counts(self._broker, topic))
+        """Return a topic's rates, in the order of its counters."""
+        return self.per_second(*self._topic_counts(topic))
+
+    def _topic_counts(self, topic: Topic) -> tuple[Hashable, Counts]:
+        """Return a topic's key and counters.
+
+        In: messages, bytes, entries. Out: messages, bytes. Last the entries read.
+        """
+        counted = self.published(topic)
+        into = (counted.messages, counted.bytes, counted.entries)
+        return ("topic", topic.id), (*into, *self.handed(topic), topic.traffic.read)
 
     def _counts(self) -> Iterable[tuple[Hashable, Counts]]:
         for topic in self._broker.topics.values():
-            yield topic_counts(self._broker, topic)
+            yield self._topic_counts(topic)
             for id, dispatcher in topic.dispatchers.items():  # noqa: A001
                 yield ("subscription", id), dispatcher.handed
                 for consumer in dispatcher.handed_to():
                     yield ("consumer", id, consumer[0]), consumer[1]
-
-
-def topic_counts(broker: Broker, topic: Topic) -> tuple[Hashable, Counts]:
-    """In: messages, bytes, entries; out: messages, bytes; entries read."""
-    counted = published(broker, topic)
-    key = ("topic", topic.state.id)
-    return key, (counted.messages, counted.bytes, counted.entries, *handed(topic), topic.traffic.read)
