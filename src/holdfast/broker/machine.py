@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from holdfast import _core
 from holdfast.broker import state_codec
-from holdfast.broker.events import Context, Event, Notice, ProducerReady, Published, ViewChange, decode
+from holdfast.broker.events import Context, Event, Notice, Published, ViewChange, decode
 from holdfast.broker.events.outcomes import NO_ID
 from holdfast.broker.state import BrokerState
 from holdfast.errors import Corrupt, Fenced, HoldfastError, NotFound, Terminated
@@ -47,11 +47,6 @@ class Applied:
     tails: list[Tail]
     notices: list[Notice]
     """For those that did not submit these events."""
-
-    @property
-    def promoted(self) -> list[int]:
-        """Sessions of producers that have waited and may publish now."""
-        return [each.session for each in self.notices if isinstance(each, ProducerReady)]
 
 
 @dataclass(frozen=True, slots=True)

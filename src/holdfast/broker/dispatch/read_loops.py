@@ -98,8 +98,6 @@ class Reading:
         self.refused = 0
         self.dropped = 0
         self.released = 0
-        self.half_dropped = 0
-        """Of the dropped ones: those that had moved the position."""
 
     # -- when to read ----------------------------------------------------------------------------------
 
@@ -278,7 +276,6 @@ class Reading:
     def _drop(self, read: Read, entries: Entries) -> None:
         """Of an older revision: nobody gets it, and its bytes are let go of."""
         self.dropped += 1
-        self.half_dropped += read.moved is not None
         self.released += len(entries)
 
     def _failed(self, read: Read, error: HoldfastError | OSError) -> bool:

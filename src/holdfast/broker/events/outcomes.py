@@ -85,10 +85,6 @@ class Revised(msgspec.Struct, frozen=True):
     reset_number: int
     target: int
 
-    @property
-    def acked_to(self) -> int:
-        return self.target
-
 
 class ProducerOpened(msgspec.Struct, frozen=True):
     session: int
