@@ -10,7 +10,7 @@ Limits are not part of the state: a member with other limits applies the same ev
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.broker.events import (
@@ -73,15 +73,15 @@ class Gauge:
 
     def __init__(
         self,
+        limits: StateLimits,
         setting: str,
-        limit: int,
-        what: str,
         count: Callable[[], int],
         is_counted: Callable[[Any], bool],
+        what: str = "",
     ) -> None:
         self._setting = setting
-        self._limit = limit
-        self._what = what
+        self._limit: int = getattr(limits, setting)
+        self._what = what or setting
         self._count = count
         self._is_counted = is_counted
         """Has what is on its way under a name been applied, so that `count` has it?"""
@@ -134,35 +134,30 @@ class Quota:
         self._broker = broker
         self._limits = limits
         state = broker.machine.state
-        self._topics = Gauge(
-            "topics", limits.topics, "topics", lambda: len(state.topics), lambda name: name in state.names
-        )
+        self._topics = Gauge(limits, "topics", lambda: len(state.topics), lambda name: name in state.names)
         self._subscriptions = Gauge(
-            "subscriptions",
-            limits.subscriptions,
+            limits,
             "subscriptions",
             lambda: len(state.subscriptions),
             lambda name: name[0] in state.topics and name[1] in state.topics[name[0]].subscriptions,
         )
         self._namespaces = Gauge(
+            limits,
             "namespaces",
-            limits.namespaces,
-            "tenants and namespaces",
             lambda: len(state.namespaces.tenants) + len(state.namespaces.policies),
             lambda name: name in state.namespaces.tenants or name in state.namespaces.policies,
+            "tenants and namespaces",
         )
-        self._stages = Gauge(
-            "stages", limits.stages, "stages", lambda: len(state.stages), lambda name: name in state.stages
-        )
+        self._stages = Gauge(limits, "stages", lambda: len(state.stages), lambda name: name in state.stages)
         self._sinks = Gauge(
-            "sinks", limits.sinks, "sinks", lambda: len(state.sinks.last), lambda key: key in state.sinks.last
+            limits, "sinks", lambda: len(state.sinks.last), lambda key: key in state.sinks.last
         )
         self._metadata = Gauge(
+            limits,
             "metadata_bytes",
-            limits.metadata_bytes,
-            "bytes of names, properties and schemas",
             lambda: self.metadata_bytes,
-            lambda _: False,  # counted when it is stable, which is told at once
+            lambda _: False,  # counted when it is stable, and its future is done in the same step
+            "bytes of names, properties and schemas",
         )
         self.metadata_bytes = 0
         """Of names, properties and schemas, of topics and subscriptions."""
@@ -210,15 +205,11 @@ class Quota:
         topic = self._broker.machine.state.topics.get(event.topic)
         if topic is None or event.name in topic.subscriptions:
             return None
-        limits, there = self._limits, topic.subscriptions
         size = properties_size(event.properties)
-        require_size(size, limits.properties_bytes, "subscription properties", "properties_bytes")
+        require_size(size, self._limits.properties_bytes, "subscription properties", "properties_bytes")
         name, whole = (event.topic, event.name), size + len(event.name.encode())
-        setting, most = "subscriptions_per_topic", limits.subscriptions_per_topic
         return all_of(
-            lambda: self._of_topic(
-                topic, setting, most, "subscriptions", lambda: len(there), lambda name: name[1] in there
-            ).take(name),
+            lambda: self._of_topic(topic, "subscriptions_per_topic", topic.subscriptions).take(name),
             lambda: self._subscriptions.take(name),
             lambda: self._metadata.take(name, whole),
         )
@@ -227,34 +218,23 @@ class Quota:
         topic = self._broker.machine.state.topics.get(event.topic)
         if topic is None:
             return None
-        limits = self._limits
-        require_size(len(event.schema), limits.schema_bytes, "a schema", "schema_bytes")
+        require_size(len(event.schema), self._limits.schema_bytes, "a schema", "schema_bytes")
         if event.schema in topic.schemas:
             return None
-        there, name = topic.schemas, (event.topic, event.schema)
-        setting, most = "schemas_per_topic", limits.schemas_per_topic
+        name = (event.topic, event.schema)
         return all_of(
-            lambda: self._of_topic(
-                topic, setting, most, "schemas", lambda: len(there), lambda name: name[1] in there
-            ).take(name),
+            lambda: self._of_topic(topic, "schemas_per_topic", topic.schemas).take(name),
             lambda: self._metadata.take(name, len(event.schema)),
         )
 
-    def _of_topic(
-        self,
-        topic: TopicState,
-        setting: str,
-        limit: int,
-        what: str,
-        count: Callable[[], int],
-        is_counted: Callable[[Any], bool],
-    ) -> Gauge:
+    def _of_topic(self, topic: TopicState, setting: str, there: Collection[Any]) -> Gauge:
         """Return the gauge of a topic. Idle gauges are dropped: there can be many topics."""
         gauge = self._per_topic.get((setting, topic.id))
         if gauge is None:
             if len(self._per_topic) >= GAUGES_MAX:
                 self._per_topic = {key: each for key, each in self._per_topic.items() if not each.resting}
-            gauge = Gauge(setting, limit, f"{what} of {topic.name}", count, is_counted)
+            what = f"{setting.removesuffix('_per_topic')} of {topic.name}"
+            gauge = Gauge(self._limits, setting, lambda: len(there), lambda name: name[1] in there, what)
             self._per_topic[setting, topic.id] = gauge
         return gauge
 
