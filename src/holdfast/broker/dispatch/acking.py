@@ -119,20 +119,8 @@ class Acking:
             self._leave_open(turn, ordinal, _left(size, (2 << index) - 1))
         return self._answer(turn, receipt, 0)
 
-    def all_but(self, ordinal: int, still_open: int, reset_number: int, receipt: bool) -> Receipt | None:
-        """Acknowledge the messages of a batch that are not in the mask, however many it has."""
-        if reset_number != self._revision.reset_number:
-            return self._answer(None, receipt, 1)
-        turn = self._collect()
-        if self._table.undelivered(ordinal):
-            return self._answer(turn, receipt, 1)
-        self._leave_open(turn, ordinal, still_open)
-        return self._answer(turn, receipt, 0)
-
-    def all_but_many(
-        self, parts: Sequence[tuple[int, int]], reset_number: int, receipt: bool
-    ) -> Receipt | None:
-        """The same for many batches: each by its ordinal, with its mask."""
+    def all_but(self, parts: Sequence[tuple[int, int]], reset_number: int, receipt: bool) -> Receipt | None:
+        """Acknowledge the messages of batches that are not in the mask of their batch."""
         if reset_number != self._revision.reset_number:
             return self._answer(None, receipt, len(parts))
         turn, filtered = self._collect(), 0

@@ -274,13 +274,13 @@ class Dispatcher:
         self, ordinal: int, still_open: int, reset_number: int, receipt: bool = False
     ) -> Receipt | None:
         """Acknowledge all messages of a batch but those in the mask: for who does not know its size."""
-        return self._acking.all_but(ordinal, still_open, reset_number, receipt)
+        return self._acking.all_but([(ordinal, still_open)], reset_number, receipt)
 
     def ack_all_but_many(
         self, parts: Sequence[tuple[int, int]], reset_number: int, receipt: bool = False
     ) -> Receipt | None:
         """As `ack_all_but`, for many batches: each with its mask."""
-        return self._acking.all_but_many(parts, reset_number, receipt)
+        return self._acking.all_but(parts, reset_number, receipt)
 
     async def narrow(self, ordinal: int, still_open: int) -> None:
         """After a reset into a batch: of this entry only the messages in the mask are to come."""
