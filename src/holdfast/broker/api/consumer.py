@@ -168,6 +168,8 @@ class Receiver(ABC):
         self._topic: Topic | None = None
         self._dispatcher: Dispatcher | None = None
         self._id = 0
+        self._session = 0
+        """Of a consumer of a durable subscription; else 0."""
         self._next = 0
         """Of a reader: the ordinal of the first entry of which not all messages were taken."""
 
@@ -187,9 +189,17 @@ class Receiver(ABC):
     async def open(self) -> None:
         """Begin: `async with` does it."""
 
-    @abstractmethod
     async def close(self) -> None:
-        """End: what was not acknowledged goes to others."""
+        """End: messages that were not acknowledged go to other consumers."""
+        if self._dispatcher is None:
+            return
+        dispatcher, self._dispatcher = self._dispatcher, None
+        dispatcher.remove_consumer(self._id)
+        if self._session:
+            await self._broker.sessions.leave(self._session)
+        assert self._topic is not None
+        self._broker.abandoned(self._topic, dispatcher)
+        self._inbox.closed(Closed(f"this {type(self).__name__.lower()} of {self._topic_name} was closed"))
 
     async def receive(self, timeout: float | None = None) -> TopicMessage:
         """The next message; waits for one.
@@ -326,7 +336,6 @@ class Consumer(Receiver):
         self._ack_timeout = ack_timeout
         self._receipts = receipts
         self._durable = durable
-        self._session = 0
 
     async def open(self) -> None:
         """Join the subscription, which is made if it is new: `async with` does it.
@@ -361,17 +370,6 @@ class Consumer(Receiver):
 
     def _attach(self, dispatcher: Dispatcher) -> None:
         self._take_place(dispatcher, self.name, self._priority, self.type, self._ack_timeout)
-
-    async def close(self) -> None:
-        if self._dispatcher is None:
-            return
-        dispatcher, self._dispatcher = self._dispatcher, None
-        dispatcher.remove_consumer(self._id)
-        if self._session:
-            await self._broker.sessions.leave(self._session)
-        if self._topic is not None:
-            self._broker.abandoned(self._topic, dispatcher)
-        self._inbox.closed(Closed(f"the consumer {self.name} was closed"))
 
     @property
     def active(self) -> bool:
@@ -443,15 +441,6 @@ class Reader(Receiver):
         dispatcher = await self._broker.volatile_dispatcher(topic, None, self._start)
         self._next = dispatcher.read_position
         self._take_place(dispatcher, "reader", 0, "exclusive", None)
-
-    async def close(self) -> None:
-        if self._dispatcher is None:
-            return
-        dispatcher, self._dispatcher = self._dispatcher, None
-        dispatcher.remove_consumer(self._id)
-        assert self._topic is not None
-        self._broker.abandoned(self._topic, dispatcher)
-        self._inbox.closed(Closed(f"the reader of {self._topic_name} was closed"))
 
     async def receive_many(self, count: int, timeout: float | None = None) -> list[TopicMessage]:
         messages = await super().receive_many(count, timeout)
