@@ -453,7 +453,8 @@ class Bench:
         elif index < 0:
             done = dispatcher.ack_ranges([(ordinal, ordinal + 1)], number, receipt)
         else:
-            done = dispatcher.ack_part(ordinal, size, 1 << index, number, receipt)
+            still_open = ((1 << size) - 1) & ~(1 << index)
+            done = dispatcher.ack_all_but(ordinal, still_open, number, receipt)
         if done is None:
             return
         try:

@@ -87,7 +87,7 @@ def cumulative_treated_as_individual(patch: Patch) -> None:
     ) -> object:
         if index < 0:
             return self.ranges([(ordinal, ordinal + 1)], reset_number, receipt)
-        return self.part(ordinal, size, 1 << index, reset_number, receipt)
+        return self.all_but([(ordinal, ((1 << size) - 1) & ~(1 << index))], reset_number, receipt)
 
     patch.setattr(Acking, "cumulative", one)
 

@@ -80,17 +80,6 @@ class Acking:
         turn = self._collect()
         return self._answer(turn, receipt, self._ranges(turn, ranges))
 
-    def part(self, ordinal: int, size: int, acked: int, reset_number: int, receipt: bool) -> Receipt | None:
-        """Acknowledge some messages of a batch of `size`: those in the mask `acked`."""
-        require_part(self._cursor.name, ordinal, size, acked)
-        if reset_number != self._revision.reset_number:
-            return self._answer(None, receipt, acked.bit_count())
-        turn = self._collect()
-        if self._table.undelivered(ordinal):
-            return self._answer(turn, receipt, acked.bit_count())
-        self._leave_open(turn, ordinal, _left(size, acked))
-        return self._answer(turn, receipt, 0)
-
     def cumulative(
         self,
         ordinal: int,
@@ -308,15 +297,6 @@ def require_index(subscription: str, ordinal: int, size: int, index: int) -> Non
         raise Misuse(
             f"entry {ordinal} is a batch of {size} messages, and has none of index {index}; nothing was "
             f"acknowledged on subscription {subscription}"
-        )
-
-
-def require_part(subscription: str, ordinal: int, size: int, acked: int) -> None:
-    """Raises Misuse where a mask names messages that a batch does not have."""
-    if not 1 <= size <= BATCH_MOST or not 0 <= acked < 1 << size:
-        raise Misuse(
-            f"entry {ordinal} is a batch of {size} messages, and the mask names {acked.bit_length()}; "
-            f"nothing was acknowledged on subscription {subscription}"
         )
 
 

@@ -264,12 +264,6 @@ class Dispatcher:
         """Acknowledge whole entries by their ordinals: ranges `(first, end)`, in order and apart."""
         return self._acking.ranges(ranges, reset_number, receipt)
 
-    def ack_part(
-        self, ordinal: int, size: int, acked: int, reset_number: int, receipt: bool = False
-    ) -> Receipt | None:
-        """Acknowledge those messages of a batch of `size` that are in the mask `acked`."""
-        return self._acking.part(ordinal, size, acked, reset_number, receipt)
-
     def ack_all_but(
         self, ordinal: int, still_open: int, reset_number: int, receipt: bool = False
     ) -> Receipt | None:
