@@ -477,9 +477,8 @@ class Broker:
 
     def require_namespace(self, full: str) -> None:
         """Raises NotFound where a topic of this name could not be made: its namespace was not."""
-        name = namespace_of(full)
-        if self.options.require_namespaces and name not in self.machine.state.namespaces.policies:
-            raise NotFound(f"there is no namespace {name}; create it first")
+        if self.options.require_namespaces:
+            self.machine.state.namespaces.require(namespace_of(full))
 
     async def ensure_subscription(self, topic: Topic, name: str, start: Start) -> SubscriptionState:
         if name not in topic.state.subscriptions:

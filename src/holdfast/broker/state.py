@@ -264,6 +264,20 @@ class Namespaces(Part):
         self.policies: dict[str, Policies] = {"public/default": SILENT}
         """Of each namespace, `tenant/namespace`: for its topics that say nothing themselves."""
 
+    def require_tenant(self, name: str) -> Tenant:
+        """Return a tenant, or raise NotFound."""
+        found = self.tenants.get(name)
+        if found is None:
+            raise NotFound(f"there is no tenant {name}; create it first")
+        return found
+
+    def require(self, name: str) -> Policies:
+        """Return the policies of a namespace, or raise NotFound."""
+        found = self.policies.get(name)
+        if found is None:
+            raise NotFound(f"there is no namespace {name}; create it first")
+        return found
+
     def of(self, tenant: str) -> list[str]:
         """The namespaces of a tenant, sorted."""
         return sorted(name for name in self.policies if name.partition("/")[0] == tenant)

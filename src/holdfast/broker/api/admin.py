@@ -293,10 +293,9 @@ class Admin:
         Raises:
             NotFound: there is no such tenant.
         """
-        known = self._broker.machine.state.namespaces
-        if tenant not in known.tenants:
-            raise NotFound(f"there is no tenant {tenant}; there are: {', '.join(sorted(known.tenants))}")
-        return known.of(tenant)
+        namespaces = self._broker.machine.state.namespaces
+        namespaces.require_tenant(tenant)
+        return namespaces.of(tenant)
 
     async def create_namespace(self, name: str, **policies: Any) -> None:
         """Make a namespace, `tenant/namespace`. Its policies hold for topics that say nothing themselves.
@@ -321,10 +320,7 @@ class Admin:
         Raises:
             NotFound: there is no such namespace.
         """
-        found = self._broker.machine.state.namespaces.policies.get(name)
-        if found is None:
-            raise NotFound(f"there is no namespace {name}; create it first")
-        return found
+        return self._broker.machine.state.namespaces.require(name)
 
     async def set_namespace_policies(self, name: str, **policies: Any) -> None:
         """Change settings of a namespace: those of `set_policies`."""

@@ -9,7 +9,7 @@ from holdfast.broker.events.outcomes import Done
 from holdfast.broker.events.sessions import remove_topic
 from holdfast.broker.events.topics import changed
 from holdfast.broker.state import SILENT, BrokerState, Policies, Tenant
-from holdfast.errors import Busy, Exists, NotFound
+from holdfast.errors import Busy, Exists
 from holdfast.names import namespace_name, tenant_name
 
 
@@ -46,9 +46,7 @@ class TenantUpdate(Event, frozen=True):
 
     def apply(self, state: BrokerState, context: Context) -> Done:
         namespaces, wanted = state.namespaces, tenant(self.admin_roles, self.allowed_clusters)
-        if self.name not in namespaces.tenants:
-            raise NotFound(f"there is no tenant {self.name}; create it first")
-        if namespaces.tenants[self.name] == wanted:
+        if namespaces.require_tenant(self.name) == wanted:
             return Done(changed=False)
         namespaces.tenants[self.name] = wanted
         state.touch(namespaces)
@@ -64,8 +62,7 @@ class TenantDelete(Event, frozen=True):
 
     def apply(self, state: BrokerState, context: Context) -> Done:
         namespaces = state.namespaces
-        if self.name not in namespaces.tenants:
-            raise NotFound(f"there is no tenant {self.name}")
+        namespaces.require_tenant(self.name)
         held = namespaces.of(self.name)
         if held and not self.force:
             raise Busy(f"the tenant {self.name} has {len(held)} namespaces; delete them first, or force")
@@ -87,8 +84,7 @@ class NamespaceCreate(Event, frozen=True):
     def apply(self, state: BrokerState, context: Context) -> Done:
         tenant = namespace_name(self.name).partition("/")[0]
         self.policies.require_sound()
-        if tenant not in state.namespaces.tenants:
-            raise NotFound(f"there is no tenant {tenant}; create it first")
+        state.namespaces.require_tenant(tenant)
         if self.name in state.namespaces.policies:
             raise Exists(f"the namespace {self.name} is there already")
         set_policies(state, self.name, self.policies)
@@ -106,9 +102,7 @@ class NamespaceUpdate(Event, frozen=True):
 
     def apply(self, state: BrokerState, context: Context) -> Done:
         self.policies.require_sound()
-        before = state.namespaces.policies.get(self.name)
-        if before is None:
-            raise NotFound(f"there is no namespace {self.name}; create it first")
+        before = state.namespaces.require(self.name)
         policies = changed(before, self.policies, self.fields)
         if policies == before:
             return Done(changed=False)
@@ -140,8 +134,7 @@ class NamespaceDelete(Event, frozen=True):
     force: bool = False
 
     def apply(self, state: BrokerState, context: Context) -> Done:
-        if self.name not in state.namespaces.policies:
-            raise NotFound(f"there is no namespace {self.name}")
+        state.namespaces.require(self.name)
         topics = sum(topic.namespace == self.name for topic in state.topics.values())
         if topics and not self.force:
             raise Busy(f"the namespace {self.name} has {topics} topics; delete them first, or force")

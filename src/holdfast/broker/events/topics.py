@@ -9,7 +9,7 @@ from holdfast.broker.events.notices import LedgersGone, SubscriptionMoved, Topic
 from holdfast.broker.events.outcomes import NO_ID, Done, TopicCreated, TopicTerminated, Trimmed
 from holdfast.broker.events.sessions import remove_topic
 from holdfast.broker.state import BrokerState, Policies, TopicState
-from holdfast.errors import Busy, Exists, Misuse, NotFound
+from holdfast.errors import Busy, Exists, Misuse
 from holdfast.ids import require_left
 from holdfast.names import namespace_of, topic_name
 
@@ -33,10 +33,8 @@ class TopicCreate(Event, frozen=True):
         self.policies.require_sound()
         if self.name in state.names:
             raise Exists(f"the topic {self.name} is there already")
-        if self.managed and namespace_of(self.name) not in state.namespaces.policies:
-            raise NotFound(
-                f"there is no namespace {namespace_of(self.name)} for {self.name}; create the namespace first"
-            )
+        if self.managed:
+            state.namespaces.require(namespace_of(self.name))
         require_left(state.next_topic, "ids of topics")
         topic = TopicState(state.next_topic, self.name, self.incarnation, context.time)
         topic.policies = self.policies
