@@ -1,8 +1,9 @@
 """The broker: topics, subscriptions and dispatch, changed by one ordered stream of events.
 
-Promises upward (the network server, Spark, programs): what was confirmed is never lost, every message of a
-subscription has one owner at a time, a reported reset holds. Needs from below: a `Group` for the one order of
-events, a `Store` for what is durable, and `Clock`, `Randomness`, `Disk`, so that the world can be simulated.
+Promises upward (the network server, Spark, programs): a confirmed message is never lost. Every message of a
+subscription has one owner at a time. A reported reset holds. Needs from below: a `Group` for the one order of
+events, and a `Store` that makes them durable. `Clock`, `Randomness` and `Disk` are interfaces, so that tests
+can simulate them.
 
 This package is the layer's face: layers above import from here alone, and call `Broker` and what it returns
 (`tests/kit/doors.py` checks it).
@@ -70,7 +71,7 @@ _MODULES = {
 if not TYPE_CHECKING:  # else a type checker would take any name for one of this module
 
     def __getattr__(name: str) -> object:
-        """Import the module of a name on first use; modules that are not needed are not loaded."""
+        """Import the module of a name on first use; others are not loaded."""
         import importlib
 
         for module, names in _MODULES.items():

@@ -43,7 +43,7 @@ from holdfast.names import namespace_of, topic_name
 from holdfast.system import Clock, Disk, Randomness, SystemClock, SystemDisk, SystemRandomness
 
 CLOSE_S = 30.0
-"""How long a closing broker waits for what is under way to settle: then it is not told any more."""
+"""Time that a closing broker waits for events under way. After that their futures fail."""
 
 
 Watcher: TypeAlias = Callable[[Sequence[Notice]], None]
@@ -51,7 +51,7 @@ Meter: TypeAlias = Callable[[], Iterable[Sample]]
 
 
 class Opening:
-    """What `Broker.open` answers: `async with` gives a `Broker`, plain `with` a `BlockingBroker`."""
+    """The result of `Broker.open`: `async with` enters a `Broker`, `with` a `BlockingBroker`."""
 
     def __init__(self, path: str | Path, options: BrokerOptions) -> None:
         self._path = Path(path)
@@ -87,7 +87,7 @@ class Opening:
 
 
 class Broker:
-    """A broker on a directory, which it alone has open. `Broker.open` makes one.
+    """A broker on a directory that it holds alone. `Broker.open` creates one.
 
     Example:
         >>> import asyncio, holdfast, tempfile
@@ -135,13 +135,13 @@ class Broker:
             clock,
             Effects(self, self._housekeeping),
             at=recovered.position,
-            # In a cluster nothing above stable was ever shown, and the state must not know who crashed.
+            # In a cluster only stable entries were ever visible, and the state is the same on every member.
             unclean=not recovered.clean and transfer is None,
             transfer=transfer,
         )
         self.publications = publications
         self.unshown: dict[int, str] = {}
-        """Topics of which readers of the files could not be told, and why."""
+        """Topics whose table for readers of the files could not be written, and why."""
         self.admin = Admin(self)
         self.sessions = Sessions(self)
         self.stages = Stages(self)
@@ -162,15 +162,15 @@ class Broker:
         """Sources of further figures for the page of metrics."""
         self._closing = Closing("close")
 
-    # -- its life --------------------------------------------------------------------------------------
+    # -- open and close --------------------------------------------------------------------------------
 
     @staticmethod
     def open(path: str | Path, **options: Any) -> Opening:
-        """Open the broker of a directory, which is made if it is not there; options as in `BrokerOptions`.
+        """Open the broker of a directory, or create it. Options are those of `BrokerOptions`.
 
         Raises:
-            Busy: another process has it open.
-            Corrupt: something durable is damaged; the text names file and position. See `holdfast doctor`.
+            Busy: another process has the directory open.
+            Corrupt: a file is damaged; the text names file and position. See `holdfast doctor`.
             LayoutMismatch: the directory is of another version.
         """
         return Opening(path, BrokerOptions(**options))
@@ -189,7 +189,7 @@ class Broker:
         transfer: Transfer | None = None,
         upto: Position | Literal["stable"] | None = None,
     ) -> Broker:
-        """Recover what the directory holds and begin to serve. Simulations bring their own world."""
+        """Recover a directory and start to serve. Simulations pass their own disk, clock and group."""
         options.require_sound()
         clock, random = clock or SystemClock(), random or SystemRandomness()
         if disk is None:
@@ -225,7 +225,7 @@ class Broker:
         return broker
 
     async def close(self) -> None:
-        """Tell consumers and producers, write a snapshot, and let the directory go, also if cancelled."""
+        """Close consumers and producers, write a snapshot, release the directory; also if cancelled."""
         await self._closing(self._close)
 
     async def _close(self) -> None:
@@ -237,11 +237,11 @@ class Broker:
             with contextlib.suppress(HoldfastError, TimeoutError):
                 async with asyncio.timeout(CLOSE_S):
                     await self.engine.settle()
-                    self.engine.refuse(reason)  # of other threads, too, which know nothing of this yet
+                    self.engine.refuse(reason)  # also events of other threads
                     await self.engine.settle()
                     await self.group.leave()
             clean = self.engine.ended is None
-        finally:  # also where the loop ends and cancels this
+        finally:  # also if the loop stops and cancels this
             self.engine.end(reason)
             await self.store.close(clean=clean)
         if clean:
@@ -252,10 +252,11 @@ class Broker:
     def producer(
         self, topic: str, *, name: str | None = None, access: Access = "shared", batch: int = 1
     ) -> Producer:
-        """A producer for a topic.
+        """Return a producer for a topic.
 
-        `name` is what deduplication goes by; without one the broker makes one up. `access` says who else may
-        publish. With `batch` above 1, `send_many` packs that many messages into an entry.
+        Deduplication identifies a producer by `name`; without one the broker chooses a name. `access` says
+        whether other producers may publish. With `batch` above 1, `send_many` packs that many messages into
+        an entry.
         """
         return Producer(self, topic, name, access, batch)
 
@@ -273,12 +274,14 @@ class Broker:
         receipts: bool = False,
         durable: bool = True,
     ) -> Consumer:
-        """A consumer on a subscription, which begins at `start` if it is new.
+        """Return a consumer of a subscription, which begins at `start` if it is new.
 
-        `receiver_queue` is how many messages may wait here; a lower `priority` number is served first;
-        `ack_timeout` seconds after delivery an unacknowledged message comes again; with `receipts` every
-        acknowledgement waits until it is durable; without `durable` the subscription ends with its last
-        consumer.
+        Args:
+            receiver_queue: number of messages that may wait in this consumer.
+            priority: consumers with a lower number are served first.
+            ack_timeout: seconds after which an unacknowledged message is redelivered.
+            receipts: every acknowledgement waits until it is durable.
+            durable: if False, the subscription ends with its last consumer.
         """
         return Consumer(
             self,
@@ -295,31 +298,31 @@ class Broker:
         )
 
     def reader(self, topic: str, *, start: Start = "earliest", receiver_queue: int = 1000) -> Reader:
-        """A reader of a topic, from any place; it leaves no trace."""
+        """Return a reader of a topic, from any place. It creates no subscription."""
         return Reader(self, topic, start, receiver_queue)
 
     async def stage(self) -> Stage:
-        """A stage: what is appended to it is durable and invisible until `sink_commit`."""
+        """Open a stage: its entries are durable, and invisible until `sink_commit`."""
         id = self.random.token(16)  # noqa: A001
         await self.stages.open(id)
         return Stage(self, id)
 
     async def sink_commit(self, key: str, batch: int, receipts: Sequence[StageReceipt]) -> bool:
-        """Publish all stages at once, exactly once per key and batch; False when that batch was before.
+        """Publish all stages at once, exactly once per key and batch.
 
-        Send it again when its outcome is not known.
+        Returns False if that batch was committed before. Call it again when its outcome is not known.
 
         Raises:
             NotFound: a stage is missing; nothing was published.
-            Corrupt: a stage is not what its receipt says; nothing was published.
+            Corrupt: a stage differs from its receipt; nothing was published.
         """
         parts = [part for each in receipts for part in each.encode()]
         return (await self.stages.commit(key, batch, parts)).committed
 
-    # -- looks -----------------------------------------------------------------------------------------
+    # -- stats -----------------------------------------------------------------------------------------
 
     def stats(self) -> BrokerStats:
-        """A look at the broker as a whole."""
+        """Return stats of the whole broker."""
         return BrokerStats(
             topics=len(self.topics),
             subscriptions=sum(len(topic.state.subscriptions) for topic in self.topics.values()),
@@ -332,11 +335,11 @@ class Broker:
 
     @property
     def log_time_ahead_s(self) -> float:
-        """How far log time is ahead of the clock: so long it stands still."""
+        """Seconds by which log time is ahead of the clock; it stands still meanwhile."""
         return max(0, self.machine.log.time - self.clock.now_ns()) / 1e9
 
     def metrics(self) -> str:
-        """Metrics in the Prometheus text format."""
+        """Return metrics in the Prometheus text format."""
         return metrics(self)
 
     # -- for front ends: its state ---------------------------------------------------------------------
@@ -348,7 +351,7 @@ class Broker:
 
     @property
     def failure(self) -> HoldfastError | None:
-        """Why the broker has stopped; None while it serves."""
+        """The error that stopped the broker; None while it serves."""
         return self.engine.ended
 
     async def settle(self) -> None:
@@ -386,7 +389,7 @@ class Broker:
     # -- for front ends: publishing --------------------------------------------------------------------
 
     def admit_now(self, size: int) -> None:
-        """Promise room on the disk for a publish, without waiting.
+        """Promise room on the disk for a publish, without a wait.
 
         Raises:
             NoSpace: the disk is full.
@@ -401,7 +404,7 @@ class Broker:
 
     @property
     def behind(self) -> bool:
-        """Whether so much is under way that publishers should wait in `room`."""
+        """Whether the disk is behind: publishers should wait in `room`."""
         return self.engine.behind
 
     async def room(self) -> None:
@@ -410,7 +413,7 @@ class Broker:
 
     @property
     def frame(self) -> Frame:
-        """This turn's frame, to be filled in the core; `added` follows in the same callback.
+        """This turn's frame, to be filled in the core. Call `added` in the same callback.
 
         Raises:
             Closed: the broker has stopped.
@@ -432,7 +435,7 @@ class Broker:
         return [name for name, _ in self.machine.log.sequences(topic.id)]
 
     async def add_schema(self, topic: Topic, schema: bytes) -> int:
-        """Keep a topic's schema. Returns its version."""
+        """Add a schema to a topic, and return its version."""
         return int((await self.engine.submit(SchemaAdd(topic.id, schema))).version)
 
     # -- for front ends: topics and subscriptions ------------------------------------------------------
@@ -446,10 +449,10 @@ class Broker:
         return self.machine.state.deduplicates(topic.state)
 
     def topic(self, name: str) -> Topic:
-        """The topic of a full name.
+        """Return the topic of a full name.
 
         Raises:
-            NotFound: there is none.
+            NotFound: the topic does not exist.
         """
         state = self.machine.state.topic(name)
         if state is None or state.id not in self.topics:
@@ -457,14 +460,14 @@ class Broker:
         return self.topics[state.id]
 
     async def ensure_topic(self, name: str) -> Topic:
-        """The topic, made if it is not there and the options allow it."""
+        """Return a topic; create it if it does not exist and the options allow it."""
         full = topic_name(name)
         try:
             return self.topic(full)
         except NotFound:
             if not self.options.create_topics:
                 raise
-        with contextlib.suppress(Exists):  # somebody was quicker
+        with contextlib.suppress(Exists):  # created by another caller meanwhile
             await self.create_topic(full, Policies())
         return self.topic(full)
 
@@ -476,13 +479,13 @@ class Broker:
         await self.engine.submit(TopicCreate(full, self.random.token(16), policies, managed))
 
     def require_namespace(self, full: str) -> None:
-        """Raises NotFound where a topic of this name could not be made: its namespace was not."""
+        """Raise NotFound if the namespace of a new topic has to exist, and does not."""
         if self.options.require_namespaces:
             self.machine.state.namespaces.require(namespace_of(full))
 
     async def ensure_subscription(self, topic: Topic, name: str, start: Start) -> SubscriptionState:
         if name not in topic.state.subscriptions:
-            with contextlib.suppress(Exists):  # somebody was quicker
+            with contextlib.suppress(Exists):  # created by another caller meanwhile
                 await self.create_subscription(topic, name, start)
         found = topic.state.subscriptions.get(name)
         if found is None:
@@ -498,7 +501,7 @@ class Broker:
         """Create a durable subscription that begins at an ordinal.
 
         Raises:
-            Exists: the topic has one of that name.
+            Exists: the topic has a subscription of that name.
         """
         await self.engine.submit(SubscriptionCreate(topic.id, name, ordinal, dict(properties or {})))
 
@@ -506,13 +509,13 @@ class Broker:
         """Acknowledge everything below an ordinal, unless the subscription was reset since.
 
         Raises:
-            CursorModifying: the reset number is another one.
+            CursorModifying: the subscription has another reset number.
         """
         revised: Revised = await self.engine.submit(Advance(subscription.id, reset_number, to=to))
         return revised
 
     async def place(self, topic: Topic, to: Start) -> int:
-        """The ordinal of a place that a user named."""
+        """Return the ordinal of a place that a user named."""
         if to == "earliest":
             return topic.ordinal_of(EARLIEST)
         if to == "latest":
@@ -522,7 +525,7 @@ class Broker:
         return await topic.ordinal_at(time_of(to))
 
     def dispatcher(self, topic: Topic, subscription: SubscriptionState) -> Dispatcher:
-        """The one that serves a subscription here. Raises NotFound where the subscription was deleted."""
+        """Return the dispatcher of a subscription, or raise NotFound if that was deleted."""
         dispatcher = topic.dispatchers.get(subscription.id)
         if dispatcher is None:
             if self.machine.state.subscriptions.get(subscription.id) is not subscription:
@@ -536,14 +539,14 @@ class Broker:
         return dispatcher
 
     async def volatile_dispatcher(self, topic: Topic, name: str | None, start: Start) -> Dispatcher:
-        """One for a subscription that ends with its last consumer; without a name, for one reader alone."""
+        """Return the dispatcher of a volatile subscription, or of one reader if `name` is None."""
         if name is not None and name in topic.volatile:
             return topic.volatile[name]
         place = await self.place(topic, start)
         if topic.state.id not in self.topics:
             raise NotFound(f"{topic.name} was deleted meanwhile; open it again")
         if name is not None and name in topic.volatile:
-            return topic.volatile[name]  # another was quicker
+            return topic.volatile[name]  # created by another caller meanwhile
         self._volatile -= 1
         subscription = VolatileSubscription(topic, self._volatile, name or f"reader-{-self._volatile}", place)
         dispatcher = Dispatcher(
@@ -555,7 +558,7 @@ class Broker:
         return dispatcher
 
     def abandoned(self, topic: Topic, dispatcher: Dispatcher) -> None:
-        """A consumer left: a volatile subscription goes with its last one."""
+        """End a volatile subscription after its last consumer has left."""
         if dispatcher.consumers:
             return
         id, name = dispatcher.subscription  # noqa: A001
@@ -566,15 +569,15 @@ class Broker:
             del topic.volatile[name]
 
     async def expire(self, topic: Topic, subscription: SubscriptionState, older_than_s: float) -> None:
-        """Advance a subscription past what is older."""
+        """Advance a subscription past messages that are older."""
         to = await topic.ordinal_at(self.engine.log_clock.now_ns() - age_ns(older_than_s))
         if to > subscription.acks.acked_to:
             await self.dispatcher(topic, subscription).advance(to=to)
 
     def show(self, topic: Topic, state: str = "live") -> None:
-        """Tell processes that read the files what they may read of a topic.
+        """Publish what processes that read the files may read of a topic.
 
-        That it cannot be told (a full disk, no descriptors) is no reason to stop: housekeeping tries again.
+        If that fails (a full disk, no descriptors), the broker continues, and housekeeping retries.
         """
         if self.publications is None:
             return

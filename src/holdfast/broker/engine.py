@@ -1,14 +1,14 @@
-"""The confirm path: from an event that somebody submits to the moment when its outcome may be told.
+"""The confirm path of an event: submitted, ordered, applied, durable, stable, confirmed.
 
 ```
  submit ─► the turn's frame ─► Group.mcast ─► on_deliver: applied, D given ─► the store: written, synced
                                                                                       │ on_durable(D)
- outcome told ◄─ visible advances, effects ◄─ on_stable(position) ◄─ Group.hold(position)
+ future done  ◄─ visible advances, effects ◄─ on_stable(position) ◄─ Group.hold(position)
 ```
 
-What the engine promises upward: an outcome is told only when a crash cannot take it back (**I60**); outcomes
-are told in the order of their events (**I61**); after the engine has ended, every request that was not
-answered gets the reason (**I62**); publishers that wait for room leave in the order of their calls (**I64**).
+Promises upward: a submitter gets an outcome only when a crash cannot take it back (**I60**). Outcomes arrive
+in the order of their events (**I61**). When the engine ends, every pending request fails with the reason
+(**I62**). Publishers that wait for room leave in the order of their calls (**I64**).
 """
 
 from __future__ import annotations
@@ -28,37 +28,37 @@ from holdfast.group import BEGINNING, Group, Listener, Member, Position, View
 from holdfast.system import Clock
 
 FRAME_BYTES = 1 << 20
-"""A frame that has grown so large leaves before the turn ends."""
+"""Size from which on a frame is sent before the turn of the loop ends."""
 
 UNDER_WAY_BYTES = 8 << 20
-"""How much of this member's frames may be unanswered before whoever publishes has to wait."""
+"""Bytes of this member's frames that are not settled; above this, publishers wait in `room`."""
 
 Missed: TypeAlias = tuple[Position, Member, bytes] | View
 Transfer: TypeAlias = Callable[[Position, View], Awaitable[Iterable[Missed]]]
-"""Fetches what this member missed: after a position, up to its cut."""
+"""Fetches the frames and views that this member missed: after a position, up to its cut."""
 
 
 class Ledgers(Protocol):
-    """What the engine needs of the store."""
+    """The store, as the engine uses it."""
 
     def applied(self) -> None:
-        """A frame was applied: there may be something to write."""
+        """Note that a frame was applied: there may be something to write."""
 
     def set_stable(self, position: Position) -> None:
-        """Everything up to here is stable."""
+        """Note that everything up to a position is stable."""
 
     async def flush(self) -> None:
         """Wait until everything that was applied is durable."""
 
 
 class Observer(Protocol):
-    """Who is told what became true."""
+    """The broker, as the engine notifies it."""
 
     def settled(self, applied: Applied) -> None:
-        """The frame is stable: what it published may be seen, what it changed takes effect."""
+        """Make the entries of a stable frame visible, and let its changes take effect."""
 
     def ended(self, reason: HoldfastError) -> None:
-        """Nothing more will be settled."""
+        """Note that no further frame will be settled."""
 
 
 @dataclass(slots=True)
@@ -85,9 +85,9 @@ class _Place:
 
 
 class Engine(Listener):
-    """Turns requests into frames and answers them when they are stable.
+    """Puts events into frames, and completes their futures when the frames are stable.
 
-    One engine drives one `Machine`, and is the only one who does.
+    One engine drives one `Machine`; nothing else does.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class Engine(Listener):
         self._group = group
         self._clock = clock
         self.log_clock = LogClock(clock)
-        """The time of frames, and of whatever is compared with log time."""
+        """The time of frames, and of all that is compared with log time."""
         self._observer = observer
         self._unclean = unclean
         self._transfer = transfer
@@ -119,28 +119,28 @@ class Engine(Listener):
         self._durable_d = machine.log.next_d - 1
         self._under_way = 0
         self._room: deque[_Place] = deque()
-        """Publishers that wait, in the order of their calls. The first leaves first, and nobody passes it."""
+        """Publishers that wait, in the order of their calls. The first one leaves first."""
         self._backlog: list[Missed] | None = None
-        """What is delivered while the state of the cut is still on its way."""
+        """Frames and views that were delivered while this member fetches what it missed."""
         self._catching_up: asyncio.Task[None] | None = None
         self.guard: Callable[[Event], Callable[[asyncio.Future[Any]], None] | None] | None = None
-        """Asked before an event is submitted: raises if it is too much; answers what is told its outcome."""
+        """Called before an event is submitted. It raises if a limit is exceeded, or returns a callback."""
         self._ended: HoldfastError | None = None
         self._refused: HoldfastError | None = None
         self.position = at
         """The last frame or view that was applied."""
         self.stable = at
         self.settling_ms = 0.0
-        """How long it took from the application of the frame that is being settled until now."""
+        """Time from the application of the frame that is being settled until now."""
 
     def log_time_now(self) -> int:
-        """Return the time that a frame would have now, in ns; as log time, it never goes back."""
+        """Return the time that a frame would have now, in ns. It never goes back."""
         return max(self._machine.log.time, self.log_clock.now_ns())
 
     # -- submitting ------------------------------------------------------------------------------------
 
     def submit(self, event: Event) -> asyncio.Future[Any]:
-        """Put an event into this turn's frame. The future has its outcome when it is stable.
+        """Put an event into this turn's frame; its future is done when it is stable.
 
         Raises:
             Closed: the engine has ended.
@@ -153,7 +153,7 @@ class Engine(Listener):
         return future
 
     def add(self, put: Callable[[Frame], object]) -> asyncio.Future[Any]:
-        """Put one event into this turn's frame, or into the next one if it does not fit.
+        """Put one event into this turn's frame, else into the next one.
 
         Raises:
             Closed: the engine has ended.
@@ -168,7 +168,7 @@ class Engine(Listener):
 
     @property
     def frame(self) -> Frame:
-        """This turn's, for who fills it in the core; `added` follows in the same callback.
+        """The frame of this turn, to be filled in the core. `added` follows at once.
 
         Raises:
             Closed: the engine has ended.
@@ -177,7 +177,7 @@ class Engine(Listener):
         return self._frame
 
     def added(self, count: int) -> list[asyncio.Future[Any]]:
-        """So many events were put into `frame`: the futures of their outcomes, in order."""
+        """Return the futures of the last `count` events that were put into `frame`, in order."""
         loop = asyncio.get_running_loop()
         futures: list[asyncio.Future[Any]] = [loop.create_future() for _ in range(count)]
         self._futures += futures
@@ -189,7 +189,7 @@ class Engine(Listener):
         return futures
 
     async def settle(self) -> None:
-        """Wait until everything that was submitted so far has its answer.
+        """Wait until all events that were submitted so far have an outcome.
 
         Raises:
             Closed: the engine ended meanwhile.
@@ -200,7 +200,7 @@ class Engine(Listener):
 
     @property
     def behind(self) -> bool:
-        """So much is under way, or about to be, that publishers should wait in `room`."""
+        """Whether more than `UNDER_WAY_BYTES` are under way; publishers should wait in `room`."""
         coming = self._frame.size if self._futures else 0
         return self._under_way + coming > UNDER_WAY_BYTES
 
@@ -208,7 +208,7 @@ class Engine(Listener):
         """Wait while the disk is behind.
 
         Calls return in the order in which they were made (**I64**). A caller that publishes before its next
-        `await` therefore publishes in that order, too.
+        `await` publishes in that order, too.
         """
         if self._ended is None and (self._room or self.behind):
             await self._wait_in_room()
@@ -226,8 +226,11 @@ class Engine(Listener):
             self._wake_first()
 
     def refuse(self, reason: HoldfastError) -> None:
-        """Take nothing more; what was submitted goes on to its end. What came between would not: its group is
-        gone before it is stable, and a last snapshot would wait for that."""
+        """Refuse further events; events that were submitted before still get their outcome.
+
+        An event between the last `settle` and the end of the group would never become stable. The last
+        snapshot would wait for it.
+        """
         self._refused = reason
 
     def _require_open(self) -> None:
@@ -283,13 +286,13 @@ class Engine(Listener):
     # -- what the store calls --------------------------------------------------------------------------
 
     def on_durable(self, d: int) -> None:
-        """Everything up to D is on the disk and can be read."""
+        """Note that everything up to D is on the disk and can be read."""
         self._durable_d = d
         self._hold()
         self._settle()
 
     def end(self, reason: HoldfastError) -> None:
-        """Answer all that waits with the reason. Nothing is settled any more."""
+        """Fail all pending requests with the reason. No frame is settled after this."""
         if self._ended is not None:
             return
         self._ended = reason
@@ -311,14 +314,14 @@ class Engine(Listener):
 
     @property
     def is_open(self) -> bool:
-        """It takes what is submitted."""
+        """Whether the engine accepts events."""
         return self._ended is None and self._refused is None
 
     def _inflight_futures(self) -> Iterable[asyncio.Future[Any]]:
         return (future for frame in self._inflight for future in frame.futures)
 
     def _wake_first(self) -> None:
-        """Let the first in `room` look whether it may go; it wakes the next one when it has gone."""
+        """Wake the first publisher in `room`. It wakes the next one when it leaves."""
         if self._room and not self.behind:
             self._room[0].wake()
 
@@ -344,7 +347,10 @@ class Engine(Listener):
         self._hold()
 
     def _settle(self) -> None:
-        """Tell what is stable and here: others may be a majority before this member's own disk has it."""
+        """Settle frames that are stable and durable on this member's disk.
+
+        A frame can be stable before: then a majority of other members holds it.
+        """
         while self._inflight:
             frame = self._inflight[0]
             if frame.position > self.stable or frame.applied.last_d > self._durable_d:
@@ -355,7 +361,7 @@ class Engine(Listener):
             self._under_way -= frame.size
             for future, outcome in zip(frame.futures, frame.applied.outcomes, strict=False):
                 if future.done():
-                    continue  # whoever asked did not wait
+                    continue  # the caller was cancelled
                 if isinstance(outcome, HoldfastError):
                     _fail(future, outcome)
                 else:
@@ -363,7 +369,7 @@ class Engine(Listener):
         self._wake_first()
 
     def _hold(self) -> None:
-        """Say how far this member holds everything: what it applied and its disk has."""
+        """Tell the group up to which position this member has applied and stored everything."""
         held: Position | None = None
         while self._unheld and self._unheld[0][0] <= self._durable_d:
             held = self._unheld.popleft()[1]
@@ -371,11 +377,11 @@ class Engine(Listener):
             self._group.hold(held)
 
     async def _catch_up(self, cut: View) -> None:
-        """Apply what was missed, then what was delivered meanwhile: in one go, so nothing overtakes it."""
+        """Apply the missed frames, then those that were delivered meanwhile, in one step."""
         assert self._transfer is not None
         try:
             missed = list(await self._transfer(self.position, cut))
-        except Exception as error:  # else this member would wait for ever, without a word
+        except Exception as error:  # else this member would wait for ever, and report nothing
             self.end(
                 Closed(
                     f"this broker could not fetch what it missed after {self.position}, up to view {cut.id}: "
@@ -389,10 +395,10 @@ class Engine(Listener):
                 self._apply(*item)
             elif item.quorate:
                 self._apply_view(item)
-        self._settle()  # what became stable meanwhile
+        self._settle()  # frames that became stable meanwhile
 
 
 def _fail(future: asyncio.Future[Any], error: HoldfastError) -> None:
     if not future.done():
         future.set_exception(error)
-        future.exception()  # somebody who does not wait for the answer is not warned of it
+        future.exception()  # marks it as seen: asyncio does not warn if the caller does not wait

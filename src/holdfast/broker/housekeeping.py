@@ -1,7 +1,7 @@
-"""What a broker does by itself: ledgers roll, old messages expire, what nobody needs goes.
+"""Housekeeping of a broker: roll and trim ledgers, expire messages, stages, sinks and producers' names.
 
-Each action is an event with a condition, decided when it is applied: whoever comes second changes nothing.
-What grows is looked at when it has grown; what ages is looked at every few seconds.
+Each action is an event whose condition is checked when it is applied: a second one changes nothing. Growth is
+checked when a topic has grown, ages every few seconds.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 
 
 INGEST = "holdfast.ingest."
-"""Names of local ingest: they are forgotten with their segment."""
+"""Prefix of producers of local ingest. Their sequences are forgotten with their segment."""
 
 NAMES_LOOKS = 168
-"""How often names of producers are looked at in the time that they are kept: of a week, once an hour."""
+"""Number of checks of producers' names in the time that they are kept: for a week, one per hour."""
 
 GRACE_S = 3600.0
-"""After a start, how long the time without a broker counts for no age: producers and sinks come back."""
+"""Time after a start in which the outage before does not count as age: producers and sinks return."""
 
 TOPICS_A_TURN = 20
-"""How many are looked at before others have the loop."""
+"""Topics that are checked before other tasks get the loop."""
 
 
 class Housekeeping:
@@ -42,17 +42,17 @@ class Housekeeping:
         self._under_way: set[tuple[str, int]] = set()
         self._names_at_ns = 0
         self._names_due = False
-        """In this turn, names of producers are looked at."""
+        """Whether names of producers are checked in this turn."""
         self._holding: dict[int, SubscriptionState] = {}
-        """By topic: a subscription that needs the front ledger. While it does, nobody else is asked."""
+        """By topic: a subscription that needs the front ledger. While it does, others are not checked."""
         self._task: asyncio.Task[None] | None = None
         self._outage_ns = 0
-        """How long there was no broker before this one: from the last frame to the start."""
+        """Time from the last frame of the broker before this one to the start."""
         self._grace_ends_ns = 0
 
     def start(self) -> None:
         log_time, now_ns = self._broker.machine.log.time, self._broker.engine.log_clock.now_ns()
-        self._outage_ns = max(0, now_ns - log_time) if log_time else 0  # a new directory has had none
+        self._outage_ns = max(0, now_ns - log_time) if log_time else 0  # a new directory had no outage
         self._grace_ends_ns = self._broker.clock.monotonic_ns() + int(GRACE_S * 1e9)
         self._task = asyncio.get_running_loop().create_task(self._run(), name="housekeeping")
 
@@ -62,7 +62,7 @@ class Housekeeping:
             await asyncio.gather(self._task, return_exceptions=True)
 
     def grown(self, topic: Topic) -> None:
-        """Something was published: is the open ledger full?"""
+        """Roll the open ledger of a topic that has grown, if it is full."""
         info = topic.state.ledgers.last
         if info is None or info.sealed:
             return
@@ -71,7 +71,7 @@ class Housekeeping:
             self._once("roll", topic.state.id, LedgerRoll(topic.state.id, info.id))
 
     def acknowledged(self, topic: Topic) -> None:
-        """Somebody acknowledged: is a whole ledger done with?"""
+        """Trim a topic after an acknowledgement, if a whole ledger is no longer needed."""
         front = topic.state.ledgers.front
         if front is None or not front.sealed or self._is_held(topic, front.end):
             return
@@ -84,9 +84,10 @@ class Housekeeping:
             self._once("trim", topic.state.id, event)
 
     def _is_held(self, topic: Topic, end: int) -> bool:
-        """Does a subscription need anything below? The one that did last is asked first, then all of them.
+        """Return whether a subscription needs an entry below `end`.
 
-        So an acknowledgement costs the same however many subscriptions stand still.
+        The subscription that did last is checked first. So an acknowledgement costs the same however many
+        subscriptions stand still.
         """
         known = self._holding.get(topic.state.id)
         if known is not None:
@@ -101,17 +102,17 @@ class Housekeeping:
         return False
 
     def gone(self, topic: int) -> None:
-        """The topic was deleted."""
+        """Forget a topic that was deleted."""
         self._holding.pop(topic, None)
 
     def show_all(self, state: str) -> None:
-        """Tell readers of the files of every topic that has anything to read."""
+        """Publish the state of every topic with entries to processes that read the files."""
         for topic in self._broker.topics.values():
             if topic.visible > topic.first:
                 self._broker.show(topic, state)
 
     async def _show_all(self) -> None:
-        """After a start, some at a time: what views say is of before, and right as far as it goes."""
+        """Publish all topics after a start, some at a time; until then earlier tables hold."""
         shown = self._broker.publications
         if shown is None:
             return
@@ -132,8 +133,8 @@ class Housekeeping:
                 try:
                     await self._look_at(topic)
                 except HoldfastError:
-                    pass  # a reset came between, or the end: the next turn looks again
-                except Exception as error:  # a disk that fails, say: this task goes on
+                    pass  # a reset came between, or the broker stops: the next turn checks again
+                except Exception as error:  # for instance a disk that fails: this task continues
                     asyncio.get_running_loop().call_exception_handler(
                         {
                             "message": f"housekeeping of {topic.name} failed; it tries again",
@@ -163,7 +164,7 @@ class Housekeeping:
             self._broker.show(topic)
 
     def _is_time_for_names(self) -> bool:
-        """Names are many, and age slowly: now and then is often enough."""
+        """Return whether names of producers are due: they are many, and age slowly."""
         now_ns = self._broker.clock.monotonic_ns()
         if now_ns < self._names_at_ns:
             return False
@@ -171,7 +172,7 @@ class Housekeeping:
         return True
 
     def _forget_producers(self, topic: Topic) -> None:
-        """Of a topic that deduplicates: names that nobody has used for long."""
+        """Expire names of producers of a topic that were not used for long."""
         id, oldest = topic.state.id, self._unused_since(self._broker.options.deduplication_age_s)  # noqa: A001
         attached = {each.name for each in topic.state.producers.values()}
         for name, _, time in self._broker.machine.log.sequence_times(id):
@@ -180,15 +181,15 @@ class Housekeeping:
                 break
 
     def _unused_since(self, age_s: float) -> int:
-        """Return the log time before which something must have been used last, to be too old now.
+        """Return the log time such that anything last used before it is too old.
 
-        An outage makes nothing old at once: no producer and no sink could use anything meanwhile.
+        An outage does not count: producers and sinks could not use anything meanwhile.
         """
         spared_ns = self._outage_ns if self._broker.clock.monotonic_ns() < self._grace_ends_ns else 0
         return self._broker.engine.log_clock.now_ns() - int(age_s * 1e9) - spared_ns
 
     def _old(self) -> Iterable[Event]:
-        """Stages that nobody came back to, and sinks that have not committed for long."""
+        """Yield events that drop abandoned stages, and sinks without a recent commit."""
         state, options = self._broker.machine.state, self._broker.options
         oldest = self._unused_since(options.stage_age_s)
         for stage in list(state.stages.values()):
@@ -199,7 +200,10 @@ class Housekeeping:
             yield SinkForget(oldest)
 
     def _once(self, what: str, topic: int, event: Event) -> None:
-        """One of a kind under way per topic: growth is noticed many times before the first is applied."""
+        """Submit an event unless one of its kind is under way for the topic.
+
+        Growth is noticed many times before the first event is applied.
+        """
         if (what, topic) in self._under_way:
             return
         self._under_way.add((what, topic))
@@ -210,7 +214,7 @@ class Housekeeping:
             if key is not None:
                 self._under_way.discard(key)
             if not future.cancelled():
-                future.exception()  # a condition that no longer holds, or the end of the broker
+                future.exception()  # a condition no longer holds, or the broker has stopped
 
         try:
             self._broker.engine.submit(event).add_done_callback(done)

@@ -1,4 +1,4 @@
-"""The time that a sender gives its frames: the wall clock, as far as the monotonic clock vouches for it.
+"""Give frames the time of the wall clock, checked against the monotonic clock.
 
 ```
  offset = wall clock - monotonic clock
@@ -10,9 +10,9 @@
                                                                  |<CONFIRM_S>|
 ```
 
-Log time is the largest time of a frame so far. A frame of a clock that is a year ahead would stop it for that
-year: time to live, retention, roll-over by age and seek by time all follow it. So a jump ahead is believed
-when it has lasted (**I65**).
+Log time is the largest time of a frame so far. A frame from a clock that is a year ahead would stop log time
+for that year. Time to live, retention, roll-over by age and seek by time all follow log time. So a jump ahead
+is accepted only when it has lasted (**I65**).
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from holdfast.system import Clock
 SECOND = 1_000_000_000
 
 AHEAD_S = 60.0
-"""How far a stamp may run ahead of what is vouched for: clocks that are set by some seconds are common."""
+"""Seconds that a stamp may be ahead of the vouched time; clocks are often set by some seconds."""
 
 CONFIRM_S = 300.0
-"""A jump that has lasted so long is believed."""
+"""Seconds after which a jump that lasts is accepted."""
 
 SET_NS = 1_577_836_800 * SECOND
-"""2020: a clock that shows an earlier time was never set. What it is set to later is believed at once."""
+"""2020: a clock with an earlier time was never set. The time that it is set to is accepted at once."""
 
 
 LAST_NS = (1 << 63) - 1
-"""In the year 2262, where the clocks of Linux and Python end: log time stands still, all else goes on."""
+"""In the year 2262, where the clocks of Linux and Python end: log time stands still, all else continues."""
 
 
 class LogClock:
@@ -59,7 +59,7 @@ class LogClock:
         """How far the wall clock was ahead of the last stamp."""
 
     def now_ns(self) -> int:
-        """The time of a frame: the wall clock, or as much of its jump as is allowed."""
+        """Return the time of a frame: the wall clock, at most `AHEAD_S` ahead."""
         now_ns, monotonic_ns = self._clock.now_ns(), self._clock.monotonic_ns()
         self._look(now_ns - monotonic_ns, monotonic_ns)
         stamp_ns = min(now_ns, monotonic_ns + self._vouched_ns + int(AHEAD_S * SECOND))
@@ -72,6 +72,6 @@ class LogClock:
             self._vouched_ns = max(self._vouched_ns, offset_ns)
         if monotonic_ns - self._since_ns < CONFIRM_S * SECOND:
             return
-        # The nearest offset that held all the time: one sample elsewhere, ahead or behind, moves nothing.
+        # The nearest offset that held during all of it: one sample ahead or behind moves nothing.
         self._vouched_ns = min(max(self._vouched_ns, self._low_ns), self._high_ns)
         self._since_ns, self._low_ns, self._high_ns = monotonic_ns, offset_ns, offset_ns

@@ -1,8 +1,8 @@
-"""Applies frames: the one way in which a broker's state changes.
+"""Apply frames of events: the only way in which a broker's state changes.
 
-What comes in is a frame of events at a position of the one order. What goes out is what became of each of
-them, and, in the log's round, the bytes that make it durable. The same frames give the same state and the
-same bytes on every member, and again when the journal is redone (I49).
+The input is a frame at a position of the one order. The output is the outcome of each event, and in the log's
+round the bytes that make it durable. The same frames give the same state and the same bytes on every member,
+and again when the journal is redone (I49).
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ class Tail(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What a frame has done."""
+    """The result of a frame."""
 
     position: Position
     first_d: int
-    """0: none of its events was durable."""
+    """0: the frame has no durable event."""
     last_d: int
-    """The last that was given so far, by this frame or before it."""
+    """The last D so far, of this frame or an earlier one."""
     events: list[Event | None]
     """In their order; None in the place of a publish."""
     outcomes: list[Any]
-    """Of each event: what it was answered, or the error with which it was refused."""
+    """Of each event: its outcome, or the error with which it was refused."""
     tails: list[Tail]
     notices: list[Notice]
-    """For those that did not submit these events."""
+    """Changes that concern others than the submitters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Captured:
 
 
 class Machine:
-    """A broker's state, and what applies events to it.
+    """Holds a broker's state and applies events to it.
 
     Example:
         >>> from holdfast.broker.events import TopicCreate
@@ -79,7 +79,7 @@ class Machine:
 
     @property
     def log(self) -> _core.Log:
-        """Another one after `load`."""
+        """The core's log. `load` replaces it."""
         return self.state.log
 
     # -- applying --------------------------------------------------------------------------------------
@@ -88,8 +88,8 @@ class Machine:
         """Apply a frame that was delivered.
 
         Raises:
-            Corrupt: it is none. Nothing has changed.
-            Unsupported: it has events of a newer program. This member must not go on.
+            Corrupt: the bytes are not a frame. Nothing has changed.
+            Unsupported: the frame has events of a newer program. This member must stop.
         """
         return self._run(Position(view, index), member, frame, redo=False)
 
@@ -101,10 +101,10 @@ class Machine:
         return self._run(view.position, None, frame.take(0), redo=False)
 
     def redo(self, view: int, index: int, frame: bytes) -> None:
-        """Apply a frame of the journal: each of its events was accepted before.
+        """Apply a frame of the journal. Each of its events was accepted before.
 
         Raises:
-            Corrupt: one is refused now, so it does not belong to this state.
+            Corrupt: an event is refused now, so it does not belong to this state.
         """
         applied = self._run(Position(view, index), None, frame, redo=True)
         for event, outcome in zip(applied.events, applied.outcomes, strict=True):
@@ -153,7 +153,7 @@ class Machine:
         )
 
     def _tails(self, topics: Iterable[int]) -> list[Tail]:
-        """Of those that still exist and are topics: a stage's hidden ledger is none."""
+        """Return the tails of topics that exist. Hidden ledgers of stages are left out."""
         state, tails = self.state, list[Tail]()
         for id in dict.fromkeys(topics):  # noqa: A001
             topic = state.topics.get(id)
@@ -165,22 +165,22 @@ class Machine:
     # -- snapshots -------------------------------------------------------------------------------------
 
     def load(self, snapshot: Iterable[bytes]) -> None:
-        """Begin from the parts of a snapshot, in place of what was here.
+        """Replace the state by that of a snapshot's parts.
 
         Raises:
-            Corrupt: they do not fit together.
+            Corrupt: the parts do not fit together.
         """
         self.state = state_codec.unpack(snapshot)
 
     def capture(self) -> Captured:
-        """The state as it is now. Objects that have not changed since the last time are not encoded again."""
+        """Return the state of this moment, for a snapshot; only changed objects are encoded."""
         state = self.state
         packed = state_codec.pack(state)
         ledgers = {file: (size, entries) for file, size, entries in state.files()}
         return Captured(state.log.next_d - 1, state.position, packed, ledgers)
 
     def digest(self) -> bytes:
-        """16 bytes that are equal when the states are."""
+        """Return 16 bytes that are equal for equal states."""
         return state_codec.digest(self.state)
 
     def check(self) -> None:

@@ -1,4 +1,4 @@
-"""How a broker is set up."""
+"""The options of a broker."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from holdfast.errors import Misuse
 SyncMode = Literal["group", "always", "os"]
 
 COUNT_MOST = 1 << 62
-"""Bytes, entries or messages in an option or a policy."""
+"""The largest number of bytes, entries or messages in an option or a policy."""
 SECONDS_MOST = 1e9
-"""Seconds: they are counted in ns, which must fit as well, also behind a time of now."""
+"""The longest time in an option or a policy. In ns, added to the time of now, it fits into 63 bits."""
 
 
 _TYPES: Mapping[str, Any] = {"bool": bool, "int": int, "float": int | float, "str": str, "SyncMode": str}
@@ -35,7 +35,7 @@ def age_ns(seconds: float) -> int:
         (500000000, 1000000000000000000)
 
     Raises:
-        Misuse: this is no age.
+        Misuse: the age is below 0, or not a number.
     """
     if not seconds >= 0:
         raise Misuse(f"an age of {seconds} s; use 0 or more")
@@ -44,7 +44,7 @@ def age_ns(seconds: float) -> int:
 
 @dataclass(frozen=True)
 class BrokerOptions:
-    """Everything that `Broker.open` can be told, with units in the names.
+    """The options of `Broker.open`, with units in the names.
 
     Example:
         >>> BrokerOptions(sync="os").sync
@@ -65,7 +65,7 @@ class BrokerOptions:
     create_topics: bool = True
     """Producers and consumers create missing topics."""
     require_namespaces: bool = False
-    """Topics can be made only in namespaces that were. A server wants that; embedded, names are free."""
+    """Topics can be created only in namespaces that exist. Servers set this; embedded brokers need not."""
     deduplication: bool = False
     """Default of topics without their own setting."""
     deduplication_age_s: float = 7 * 24 * 3600.0
@@ -141,5 +141,8 @@ VISITING: Mapping[str, Any] = MappingProxyType(
         "deduplication_age_s": 1e9,
     }
 )
-"""For whoever opens a directory for a moment: how long things are kept says the broker that has it for good,
-and that one drops them. What a topic or its namespace says itself is in the directory, and holds here."""
+"""Options for a program that opens a directory for a moment: it expires and trims nothing by default.
+
+The broker that serves the directory does that by its own options. Policies of topics and namespaces are in
+the directory, and apply here, too.
+"""

@@ -1,4 +1,4 @@
-"""What holds for a topic: what it says itself, else its namespace, else the broker's options."""
+"""Policies that apply to a topic: its own, else its namespace's, else the broker's options."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Limits:
 
 
 def limits(broker: Broker, topic: Topic) -> Limits:
-    """Of a topic, as it is just now."""
+    """Return the current limits of a topic."""
     own, above, options = topic.state.policies, broker.machine.state.inherited(topic.state), broker.options
     return Limits(
         roll_bytes=_first(own.roll_bytes, above.roll_bytes, options.roll_bytes),
@@ -36,7 +36,7 @@ def limits(broker: Broker, topic: Topic) -> Limits:
 
 
 def trim_event(broker: Broker, topic: Topic) -> LedgerTrim:
-    """Drops what may go of a topic. It carries the options, which are not in the state."""
+    """Return the event that trims a topic; it carries the broker's options."""
     options = broker.options
     retention_ns = -1 if options.retention_s < 0 else int(options.retention_s * 1e9)
     return LedgerTrim(topic.state.id, options.retention_bytes, retention_ns)

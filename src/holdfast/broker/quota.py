@@ -65,11 +65,11 @@ Told = Callable[["asyncio.Future[Any]"], None]
 
 _SETTINGS_PER_TOPIC = ("subscriptions_per_topic", "schemas_per_topic")
 GAUGES_MAX = 1000
-"""Gauges of single topics that are kept, but for those with something on its way."""
+"""Gauges of single topics that are kept; those with something on its way are kept in any case."""
 
 
 class Gauge:
-    """One kind of state: how much there is, and how much is on its way."""
+    """Count one kind of state: what exists, and what is on its way."""
 
     def __init__(
         self,
@@ -84,17 +84,17 @@ class Gauge:
         self._what = what or setting
         self._count = count
         self._is_counted = is_counted
-        """Has what is on its way under a name been applied, so that `count` has it?"""
+        """Whether an event under a name was applied, so that `count` includes it."""
         self._there = 0
         self._coming = 0
         self._names: dict[Hashable, int] = {}
-        """Of what is on its way: clients often make the same thing at once, and it is there once."""
+        """Sizes on their way, by name. Clients often create the same object at once; it counts once."""
 
     def take(self, name: Hashable, size: int = 1) -> Told:
         """Count `size` more as on its way. The returned function takes the outcome.
 
         Raises:
-            LimitReached: it would exceed the limit.
+            LimitReached: the limit would be exceeded.
         """
         if name in self._names:
             return lambda done: None
@@ -123,12 +123,12 @@ class Gauge:
 
     @property
     def resting(self) -> bool:
-        """Is nothing on its way?"""
+        """Whether nothing is on its way."""
         return not self._coming
 
 
 class Quota:
-    """The limits of a broker: `start` puts them into force."""
+    """The limits of a broker. They apply from `start` on."""
 
     def __init__(self, broker: Broker, limits: StateLimits) -> None:
         self._broker = broker
@@ -160,9 +160,9 @@ class Quota:
             "bytes of names, properties and schemas",
         )
         self.metadata_bytes = 0
-        """Of names, properties and schemas, of topics and subscriptions."""
+        """Bytes of names, properties and schemas of all topics and subscriptions."""
         self._per_topic: dict[tuple[str, int], Gauge] = {}
-        """By setting and topic, of topics that are there."""
+        """By setting and topic, for topics that exist."""
         self._of_topics: dict[int, int] = {}
         self._of_subscriptions: dict[int, int] = {}
         self._guards: dict[type[Event], Callable[[Any], Told | None]] = {
@@ -189,7 +189,7 @@ class Quota:
         self._broker.engine.guard = None
         self._broker.quota = None
 
-    # -- what comes ------------------------------------------------------------------------------------
+    # -- before an event -------------------------------------------------------------------------------
 
     def _guard(self, event: Event) -> Told | None:
         guard = self._guards.get(type(event))
@@ -197,7 +197,7 @@ class Quota:
 
     def _topic(self, event: TopicCreate) -> Told | None:
         if event.name in self._broker.machine.state.names:
-            return None  # it is refused
+            return None  # the event will be refused
         size = len(event.name.encode())
         return all_of(lambda: self._topics.take(event.name), lambda: self._metadata.take(event.name, size))
 
@@ -253,7 +253,7 @@ class Quota:
         require_size(len(event.key.encode()), NAME_BYTES_MAX, "a sink's key", "")
         return None if event.key in self._broker.machine.state.sinks.last else self._sinks.take(event.key)
 
-    # -- what is there ---------------------------------------------------------------------------------
+    # -- after an event --------------------------------------------------------------------------------
 
     def settled(self, applied: Applied) -> None:
         state = self._broker.machine.state
@@ -286,7 +286,7 @@ class Quota:
 
 
 def all_of(*takes: Callable[[], Told]) -> Told:
-    """Take each; if one is too much, those before it are given back."""
+    """Take from each gauge; if one refuses, give back what was taken before."""
     taken: list[Told] = []
 
     def told(done: asyncio.Future[Any]) -> None:
@@ -306,7 +306,7 @@ def all_of(*takes: Callable[[], Told]) -> Told:
 
 
 def properties_size(properties: dict[str, str]) -> int:
-    """Bytes of names and values.
+    """Return the bytes of names and values.
 
     Example:
         >>> properties_size({"a": "é"})
@@ -320,7 +320,7 @@ def texts_size(texts: Sequence[str]) -> int:
 
 
 def require_size(size: int, limit: int, what: str, setting: str) -> None:
-    """Raises LimitReached where something is too large by itself."""
+    """Raise LimitReached for an object that is too large by itself."""
     if size > limit:
         where = f" (limits.{setting})" if setting else ""
         raise LimitReached(f"{what}: {size} bytes; at most {limit} are possible{where}")

@@ -1,18 +1,18 @@
-"""The state of a broker: what all its events together have made of it.
+"""The state of a broker: the result of all its events.
 
-Only events change it (`holdfast.broker.events`), in the one order, on every member alike. Whatever an event
-decides, it decides from what stands here, so nothing here may depend on a clock, on chance, on a local
-failure or on the order in which a dictionary was filled: who iterates, sorts.
+Only events change it (`holdfast.broker.events`), in the one order, on every member alike. An event decides by
+this state alone. So nothing here depends on a clock, on chance, on a local failure or on the order of a
+dictionary: loops sort.
 
-Topic tails, sessions and deduplication live in the core (`_core.Log`), because publishes are applied there.
-A topic that is asked for through `BrokerState` has caught up with its tail.
+Topic tails, sessions and deduplication are in the core (`_core.Log`), because publishes are applied there.
+A topic that `BrokerState` returns has caught up with its tail.
 
 Invariants, asserted by `check()`: I40 and I41 of the ledgers and acknowledgements, and
 
-- I42: ids are below their counters, and are never given twice.
+- I42: ids are below their counters, and are never used twice.
 - I43: state and log agree on every topic's end and open ledger.
 - I44: names lead to their topics, subscriptions to theirs, sessions to theirs.
-- I45: an exclusive producer is alone; who waits, waits for somebody.
+- I45: an exclusive producer is alone; producers wait only while another one is attached.
 - I46: consumers of one subscription are of one type, and an exclusive one is alone.
 - I47: a stage holds as many entries as it says, in memory or in a ledger of its own.
 - I48: every ledger's file has one owner.
@@ -38,8 +38,10 @@ SubscriptionType = Literal["exclusive", "failover", "shared"]
 
 
 class Policies(msgspec.Struct, array_like=True, frozen=True):
-    """What a topic or a namespace says. None: whatever stands above it says, a topic's namespace or the
-    broker's options. Nothing can be below zero but −1.
+    """The settings of a topic or a namespace.
+
+    None: the value from above applies, of the topic's namespace or of the broker's options. Values below zero
+    are refused, except −1.
 
     Example:
         >>> Policies(ttl_s=60.0).fields()["ttl_s"]
@@ -47,45 +49,46 @@ class Policies(msgspec.Struct, array_like=True, frozen=True):
     """
 
     retention_bytes: int | None = None
-    """How much is kept of what all subscriptions have acknowledged; −1: everything."""
+    """Bytes kept of entries that all subscriptions have acknowledged; −1: no limit."""
     retention_s: float | None = None
-    """How long it is kept; −1: for ever. What is within either limit stays."""
+    """Time for which acknowledged entries are kept; −1: no limit. An entry within either limit stays."""
     ttl_s: float | None = None
-    """After that a message counts as acknowledged."""
+    """Age at which a message counts as acknowledged."""
     roll_bytes: int | None = None
     roll_entries: int | None = None
     roll_age_s: float | None = None
     deduplication: bool | None = None
     retention_both: bool | None = None
-    """Only what is within both limits stays, as Pulsar's administrators know it; −1 is then no limit."""
+    """Only entries within both limits stay, as in Pulsar; a limit of −1 is then not applied."""
 
     def fields(self) -> dict[str, int | float | bool | None]:
-        """By name."""
+        """Return the values by name."""
         return msgspec.structs.asdict(self)
 
     def over(self, inherited: Policies) -> Policies:
-        """These, and where they say nothing, those."""
+        """Return these policies, with inherited values in place of None."""
         if inherited is SILENT:
             return self
         own = ((name, value) for name, value in self.fields().items() if value is not None)
         return msgspec.structs.replace(inherited, **dict(own))
 
     def require_sound(self) -> None:
-        """Raises Misuse where a limit makes no sense."""
+        """Raise Misuse for a value that is out of its range."""
         for name, value in self.fields().items():
             if value is None or (name.startswith("retention_") and value == -1):
                 continue
             most = SECONDS_MOST if name.endswith("_s") else COUNT_MOST
             if not 0 <= value <= most or (value == 0 and name.startswith("roll_")):
-                raise Misuse(f"{name} cannot be {value}")
+                least = 1 if name.startswith("roll_") else 0
+                raise Misuse(f"the policy {name} cannot be {value}; use {least} to {most:.0f}")
 
 
 SILENT = Policies()
-"""Says nothing."""
+"""Policies without any value."""
 
 
 class Part:
-    """Something that a snapshot keeps as one piece. Its bytes are made again only when it has changed."""
+    """One part of a snapshot. It is encoded again only when it has changed."""
 
     packed: bytes | None = None
 
@@ -98,13 +101,13 @@ class Producer(msgspec.Struct, array_like=True, frozen=True):
     access: Access
     member: Member
     epoch: int
-    """The topic's, when it was let in; −1 while it waits."""
+    """The topic's epoch when the producer was attached; −1 while it waits."""
     attempt: int
-    """How often its client has connected: a later attempt takes the place of an earlier one."""
+    """How often its client has connected: a later attempt replaces an earlier one."""
 
 
 class Consumer(msgspec.Struct, array_like=True, frozen=True):
-    """A consumer that has joined a subscription. It belongs to a member and ends with it."""
+    """A consumer's session. It belongs to a member and ends with it."""
 
     session: int
     name: str
@@ -121,37 +124,36 @@ class TopicState(Part):
         self.name = name
         self.namespace = namespace_of(name)
         self.incarnation = incarnation
-        """A random id: a topic that is deleted and made again under its name is another."""
+        """A random id: a topic that is deleted and created again has another one."""
         self.created = created
-        """Log time."""
+        """In log time."""
         self.policies = Policies()
         self.terminated = False
         self.epoch = 0
-        """Rises with every exclusive producer: a former one that comes back is told."""
+        """Rises with every exclusive producer: a former one that returns is fenced."""
         self.ledgers = LedgerTable()
         self.producers: dict[int, Producer] = {}
         """By session."""
         self.waiting: list[Producer] = []
         """In the order in which they asked for exclusive access."""
         self.named: dict[str, Producer] = {}
-        """All of these, by name: a name is attached once."""
+        """All of these producers, by name: a name is attached once."""
         self.subscriptions: dict[str, SubscriptionState] = {}
         self.schemas: list[bytes] = []
-        """By their versions."""
+        """By version."""
 
     @property
     def acked_to(self) -> int:
-        """Everything below is acknowledged by all subscriptions."""
+        """The ordinal below which all subscriptions have acknowledged everything."""
         return min((each.acks.acked_to for each in self.subscriptions.values()), default=self.ledgers.end)
 
     def trimmable(
         self, time: int, retention_bytes: int = 0, retention_ns: int = 0, inherited: Policies = SILENT
     ) -> int:
-        """How many of the oldest ledgers may go: sealed, acknowledged by all, and beyond retention.
+        """Count the oldest ledgers that are sealed, acknowledged by all, and beyond retention.
 
-        The arguments are for a topic that says nothing of it: what its namespace says, else those limits.
-        Without a subscription nobody has said that it needs no more: then everything stays, unless the topic
-        or its namespace sets a limit.
+        The arguments apply where the topic has no policy: first its namespace's, then the limits. A topic
+        without subscriptions keeps everything, unless it or its namespace sets a limit.
         """
         own = self.policies.over(inherited)
         if not self.subscriptions and own.retention_bytes is None and own.retention_s is None:
@@ -180,56 +182,58 @@ class SubscriptionState(Part):
         self.acks = acks
         self.properties: dict[str, str] = {}
         self.reset_number = 0
-        """How many resets there were. An acknowledgement of another number is void."""
+        """Number of resets. An acknowledgement with another number has no effect."""
         self.target = 0
         self.reach = 0
-        """Of the last reset: where it led, and the topic's end at that moment. What lies between may have
-        been delivered before. An acknowledgement of it is void until the entry is delivered again (**I58**),
-        also after a restart and at another owner."""
+        """Target of the last reset, and the topic's end at that moment.
+
+        Entries between them may have been delivered before the reset. An acknowledgement of such an entry has
+        no effect until it is delivered again (**I58**), also after a restart and at another owner.
+        """
         self.owner_epoch = owner_epoch
-        """Rises with every view and every reset that was given up: reads of before are dropped."""
+        """Rises with every view and every fenced reset: earlier reads are dropped."""
         self.token = b""
-        """Of the last change that carried one: asked again, it is answered again and not done again."""
+        """Token of the last change that had one. The same change again returns `answer` and does nothing."""
         self.answer = (0, 0)
-        """What that change was answered: the reset number, and where the subscription then stood."""
+        """Outcome of that change: the reset number, and the position of the subscription."""
         self.fenced = b""
-        """The token of a reset that was given up: it must not happen any more."""
+        """The token of a reset that was fenced: it must not happen any more."""
         self.consumers: dict[int, Consumer] = {}
         """By session, in the order in which they joined."""
 
     @property
     def type(self) -> SubscriptionType | None:
-        """That of its consumers; None while it has none."""
+        """The type of its consumers; None while no consumer is attached."""
         return next((each.type for each in self.consumers.values()), None)
 
 
 class StageTopic(msgspec.Struct, array_like=True):
-    """What a stage holds for one topic."""
+    """The entries of a stage for one topic."""
 
     topic: int
     count: int = 0
     size: int = 0
     digest: int = 0
     entries: list[bytes] = msgspec.field(default_factory=list)
-    """While they are few. More of them go to a ledger that no topic has."""
+    """The entries, while they are few. More of them go to a ledger that belongs to no topic."""
     hidden: int = 0
-    """The id under which the log knows that ledger's owner; 0: it is all in `entries`."""
+    """The id of that ledger's owner in the log; 0: all entries are in `entries`."""
     file: int = 0
     file_size: int = 0
 
 
 class StageState(Part):
-    """Entries that are durable and invisible until a sink commits them."""
+    """A stage: entries that are durable, and invisible until a sink commits them."""
 
     def __init__(self, id: bytes, time: int) -> None:  # noqa: A002
         self.id = id
         self.time = time
-        """Log time of its last append: one that nobody comes back to is dropped some day."""
+        """Log time of its last append: an abandoned stage is dropped some day."""
         self.topics: dict[int, StageTopic] = {}
 
 
 class Sink(msgspec.Struct, array_like=True, frozen=True):
-    """How far a sink has come."""
+    """The last batch that a sink has committed."""
 
     batch: int
     time: int
@@ -244,47 +248,47 @@ class Sinks(Part):
 
 
 class Tenant(msgspec.Struct, array_like=True, frozen=True):
-    """Who has namespaces."""
+    """An owner of namespaces."""
 
     admin_roles: list[str] = msgspec.field(default_factory=list)
-    """Who may change them."""
+    """Roles that may administer the tenant."""
     allowed_clusters: list[str] = msgspec.field(default_factory=list)
-    """Empty: every one."""
+    """Empty: all clusters."""
 
 
 class Namespaces(Part):
-    """All tenants and their namespaces. `public` and `public/default` are there without an event.
+    """All tenants and their namespaces. `public` and `public/default` exist without an event.
 
-    Topics need not be in one of them: a program that embeds a broker names its topics as it likes. Whoever
-    wants it otherwise says so with each topic that is made (`TopicCreate.managed`).
+    A topic can be in a namespace that was not created: programs that embed a broker are free in their names.
+    `TopicCreate.managed` excludes that for one topic.
     """
 
     def __init__(self) -> None:
         self.tenants: dict[str, Tenant] = {"public": Tenant()}
         self.policies: dict[str, Policies] = {"public/default": SILENT}
-        """Of each namespace, `tenant/namespace`: for its topics that say nothing themselves."""
+        """By namespace (`tenant/namespace`): the policies that its topics inherit."""
 
     def require_tenant(self, name: str) -> Tenant:
         """Return a tenant, or raise NotFound."""
         found = self.tenants.get(name)
         if found is None:
-            raise NotFound(f"there is no tenant {name}; create it first")
+            raise NotFound(f"there is no tenant {name}; check its name, or create it")
         return found
 
     def require(self, name: str) -> Policies:
         """Return the policies of a namespace, or raise NotFound."""
         found = self.policies.get(name)
         if found is None:
-            raise NotFound(f"there is no namespace {name}; create it first")
+            raise NotFound(f"there is no namespace {name}; check its name, or create it")
         return found
 
     def of(self, tenant: str) -> list[str]:
-        """The namespaces of a tenant, sorted."""
+        """Return the namespaces of a tenant, sorted."""
         return sorted(name for name in self.policies if name.partition("/")[0] == tenant)
 
 
 class BrokerState:
-    """Everything. Ask it through its methods: what they answer has caught up with the log.
+    """The whole state of a broker. Its methods return topics as the log has them.
 
     Example:
         >>> state = BrokerState(_core.Log())
@@ -296,10 +300,10 @@ class BrokerState:
     def __init__(self, log: _core.Log) -> None:
         self.log = log
         self.position = BEGINNING
-        """Of the last frame that was applied."""
+        """Position of the last frame that was applied."""
         self.members: tuple[Member, ...] = ()
         self.views = 0
-        """How many there were."""
+        """Number of views so far."""
         self.next_topic = 1
         self.next_subscription = 1
         self.next_session = 1
@@ -307,56 +311,58 @@ class BrokerState:
         self.names: dict[str, int] = {}
         self.subscriptions: dict[int, SubscriptionState] = {}
         self.sessions: dict[int, TopicState | SubscriptionState] = {}
-        """Where each session is: a producer's at a topic, a consumer's at a subscription."""
+        """The owner of each session: a topic for a producer, a subscription for a consumer."""
         self.stages: dict[bytes, StageState] = {}
         self.sinks = Sinks()
         self.namespaces = Namespaces()
         self.changes = 0
-        """Counts: an event that changed nothing is not durable."""
+        """Number of changes. An event that changed nothing is not durable."""
 
     # -- looking ---------------------------------------------------------------------------------------
 
     def topic(self, name: str) -> TopicState | None:
-        """The topic of a full name."""
+        """Return the topic of a full name, or None."""
         id = self.names.get(name)  # noqa: A001
         return None if id is None else self.require_topic(id)
 
     def require_topic(self, id: int) -> TopicState:  # noqa: A002
-        """The topic of an id, as it is just now.
+        """Return the topic of an id, caught up with the log.
 
         Raises:
-            NotFound: there is none.
+            NotFound: the topic does not exist.
         """
         topic = self.topics.get(id)
         if topic is None:
-            raise NotFound(f"there is no topic of id {id} (any more)")
+            raise NotFound(f"there is no topic with id {id}; it may have been deleted")
         self.refresh(topic)
         return topic
 
     def inherited(self, topic: TopicState) -> Policies:
-        """What a topic's namespace says."""
+        """Return the policies of a topic's namespace."""
         return self.namespaces.policies.get(topic.namespace, SILENT)
 
     def deduplicates(self, topic: TopicState) -> bool:
-        """Does it leave out what a producer has published before?"""
+        """Return whether a topic drops messages that a producer has published before."""
         own = topic.policies.deduplication
         return bool(self.inherited(topic).deduplication if own is None else own)
 
     def require_subscription(self, id: int) -> SubscriptionState:  # noqa: A002
-        """The subscription of an id; its topic is as it is just now.
+        """Return the subscription of an id; its topic has caught up with the log.
 
         Raises:
-            NotFound: there is none.
+            NotFound: the subscription does not exist.
         """
         subscription = self.subscriptions.get(id)
         if subscription is None:
-            raise NotFound(f"there is no subscription of id {id} (any more)")
+            raise NotFound(f"there is no subscription with id {id}; it may have been deleted")
         self.refresh(self.topics[subscription.topic])
         return subscription
 
     def refresh(self, topic: TopicState) -> None:
-        """Take over what publishes have appended. Ledgers are sealed by events alone, and each event looks
-        first, so it is always only the open one that has grown."""
+        """Take over the entries that publishes have appended.
+
+        Only the open ledger can have grown: ledgers are sealed by events, and each event refreshes first.
+        """
         end, ledger, first, entries, size = self.log.tail(topic.id)
         if end != topic.ledgers.end:
             topic.ledgers.grow(ledger, first, entries, size, self.log.time)
@@ -365,25 +371,28 @@ class BrokerState:
     # -- changing --------------------------------------------------------------------------------------
 
     def touch(self, part: Part | None = None) -> None:
-        """This changed: the event that did it is durable, and the next snapshot encodes it again."""
+        """Note a change: the event becomes durable, and the next snapshot encodes the part."""
         self.changes += 1
         if part is not None:
             part.packed = None
 
     def seal(self, topic: TopicState) -> None:
-        """The next entry opens a new ledger."""
+        """Seal the open ledger of a topic: its next entry opens a new one."""
         topic.ledgers.seal()
         self.log.seal_ledger(topic.id)
         self.touch(topic)
 
     def drop_ledgers(self, topic: TopicState, count: int) -> list[int]:
-        """Forget the oldest ledgers; the store deletes files that no snapshot names. Answers their ids."""
+        """Remove the oldest ledgers, and return their ids.
+
+        The store deletes the files when no snapshot names them.
+        """
         gone = topic.ledgers.drop(count)
         self.touch(topic)
         return [info.id for info in gone]
 
     def drop_stage(self, stage: StageState) -> None:
-        """Forget a stage with all that it still holds."""
+        """Remove a stage with its entries."""
         for part in stage.topics.values():
             if part.hidden:
                 self.log.remove_topic(part.hidden)
@@ -393,7 +402,7 @@ class BrokerState:
     # -- the truth -------------------------------------------------------------------------------------
 
     def files(self) -> Iterator[tuple[int, int, int]]:
-        """Every live ledger's file, with the size of its data and its entries."""
+        """Yield file, size of the data and number of entries of every live ledger."""
         for topic in self.topics.values():
             yield from ((info.file, info.size, info.entries) for info in topic.ledgers)
         for stage in self.stages.values():
@@ -402,7 +411,7 @@ class BrokerState:
                     yield part.file, part.file_size, part.count
 
     def check(self) -> None:
-        """Assert every invariant. A failure names its number and what it met."""
+        """Assert every invariant. A failure names the invariant and the object."""
         for name, id in self.names.items():  # noqa: A001
             assert self.topics[id].name == name, f"I44: {name} leads to {self.topics[id].name}"
         assert len(self.names) == len(self.topics), "I44: a topic that its name does not lead to"
@@ -435,7 +444,7 @@ class BrokerState:
         assert tail[:2] == mine, f"I43: {where} ends at {mine}, in the log at {tail[:2]}"
         exclusive = [each for each in topic.producers.values() if each.access != "shared"]
         assert not exclusive or len(topic.producers) == 1, f"I45: {where} has an exclusive producer and more"
-        assert topic.producers or not topic.waiting, f"I45: {where} lets producers wait for nobody"
+        assert topic.producers or not topic.waiting, f"I45: producers of {where} wait, and none is attached"
         attached = {each.name: each for each in (*topic.producers.values(), *topic.waiting)}
         assert topic.named == attached, f"I44: names of {where} do not lead to its producers"
         for name, subscription in topic.subscriptions.items():

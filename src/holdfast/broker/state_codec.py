@@ -1,6 +1,7 @@
-"""The state as a snapshot keeps it: one part per object, in msgpack, and the digest that members compare.
+"""Encode the state for snapshots, and compute the digest that members compare.
 
-A part is a tagged struct. A field is added at its end, with a default, so that older snapshots load.
+A snapshot has one part per object, in msgpack. A part is a tagged struct. A field is added at its end, with a
+default, so that older snapshots load.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class _Struct(msgspec.Struct, array_like=True, frozen=True):
 
 
 class BrokerPart(_Struct, frozen=True, tag="broker"):
-    """The counters. It comes first."""
+    """The counters. This part is the first."""
 
     d: int
     view: int
@@ -67,7 +68,7 @@ class TopicPart(_Struct, frozen=True, tag="topic"):
     waiting: list[Producer]
     schemas: list[bytes] = msgspec.field(default_factory=list)
     sequence_times: list[int] | None = None
-    """When each of `sequences` was last used; None: not known, they count from the snapshot on."""
+    """When each of `sequences` was last used; None: not known, the time of the snapshot counts."""
 
 
 class SubscriptionPart(_Struct, frozen=True, tag="subscription"):
@@ -97,7 +98,7 @@ class SinksPart(_Struct, frozen=True, tag="sinks"):
 
 
 class NamespacesPart(_Struct, frozen=True, tag="namespaces"):
-    """Stands before the topics, which inherit from it. A snapshot without it has what is always there."""
+    """Stands before the topics, which inherit from it. Without this part, the defaults apply."""
 
     tenants: dict[str, Tenant]
     policies: dict[str, Policies]
@@ -180,7 +181,7 @@ def namespaces_part(namespaces: Namespaces) -> NamespacesPart:
 
 
 def pack(state: BrokerState) -> list[bytes]:
-    """Every part. Only those that have changed since the last time are encoded."""
+    """Return every part. Only parts that have changed since the last call are encoded."""
     for topic in state.topics.values():
         state.refresh(topic)
 
@@ -200,7 +201,10 @@ def pack(state: BrokerState) -> list[bytes]:
 
 
 def digest(state: BrokerState) -> bytes:
-    """16 bytes that are equal when the states are. Roaring's bytes need not be: holes count as ranges."""
+    """Return 16 bytes that are equal for equal states.
+
+    Equal sets can have different bytes in Roaring's format, so acknowledged entries count as ranges.
+    """
     hasher = blake2b(digest_size=16)
 
     def add(part: Any) -> None:
@@ -225,10 +229,10 @@ def digest(state: BrokerState) -> bytes:
 
 
 def unpack(parts: Iterable[bytes]) -> BrokerState:
-    """The state that `pack` has packed, with a log that goes on from there.
+    """Return the state that `pack` has packed, with a log that continues from there.
 
     Raises:
-        Corrupt: the parts do not fit together, or are none.
+        Corrupt: the parts do not decode, or do not fit together.
     """
     decoded = [_decode(number, part) for number, part in enumerate(parts)]
     if not decoded or not isinstance(decoded[0], BrokerPart):
@@ -264,7 +268,7 @@ def _load(state: BrokerState, part: AnyPart) -> None:
         state.sinks.last = part.last
     elif isinstance(part, NamespacesPart):
         if state.topics:
-            raise Corrupt("the namespaces stand behind the topics that inherit from them")
+            raise Corrupt("the namespaces stand after the topics that inherit from them")
         state.namespaces.tenants, state.namespaces.policies = part.tenants, part.policies
     else:
         raise Corrupt("the broker's counters stand in it twice")

@@ -1,4 +1,4 @@
-"""A topic as this broker serves it: what of it may be seen, and who reads it."""
+"""A topic as this broker serves it: its visible entries and its dispatchers."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 
 DAMAGED_MAX = 1000
-"""Damaged entries of a topic that are remembered."""
+"""Damaged entries of a topic that are remembered; others are not."""
 
 
 def time_of(place: object) -> int:
     """Return the ns of a place that is a time.
 
     Raises:
-        Misuse: it is no time.
+        Misuse: the place is not a time.
     """
     if isinstance(place, int):
         return place
@@ -38,21 +38,21 @@ def time_of(place: object) -> int:
 
 
 class LedgerReader(Protocol):
-    """What a topic needs of the store."""
+    """The store, as topics use it."""
 
     async def read(
         self, ledger: int, first_ordinal: int, entry: int, count_max: int, size_max: int, label: int = 0
     ) -> Entries:
-        """A run of entries of one ledger; `label` is the id that users see, where it differs."""
+        """Read a run of entries of one ledger, under the id `label` if given."""
 
     async def time(self, ledger: int, entry: int) -> int:
-        """The log time of an entry."""
+        """Return the log time of an entry."""
 
 
 class Topic:
-    """The readers' side of a topic. Nothing here shows what a crash could take back (**I63**).
+    """The readers' side of a topic: ordinals in `[first, visible)` can be read.
 
-    Positions are ordinals, half-open: everything in `[first, visible)` can be read.
+    An entry that a crash could take back is not visible (**I63**).
     """
 
     def __init__(self, state: TopicState, visible: int, store: LedgerReader) -> None:
@@ -61,16 +61,16 @@ class Topic:
         self.visible = visible
         self._store = store
         self.dispatchers: dict[int, Dispatcher] = {}
-        """By subscription id; those of volatile subscriptions have negative ones."""
+        """By subscription id; volatile subscriptions have negative ids."""
         self.volatile: dict[str, Dispatcher] = {}
-        """Of subscriptions without a durable cursor, by name."""
+        """Dispatchers of subscriptions without a durable cursor, by name."""
         self.traffic = TopicTraffic()
         self.last_index = (-1, -1)
-        """The last entry, and the index of its last message if it is a batch, as they were asked for last."""
+        """Cache of a front end: the last entry, and the index of its last message, or −1."""
         self.damaged: set[int] = set()
-        """Entries that could not be read."""
+        """Ordinals of entries that could not be read."""
 
-    # -- what it is ------------------------------------------------------------------------------------
+    # -- properties ------------------------------------------------------------------------------------
 
     @property
     def id(self) -> int:
@@ -83,12 +83,12 @@ class Topic:
 
     @property
     def created(self) -> int:
-        """Log time."""
+        """When it was created, in log time."""
         return self.state.created
 
     @property
     def policies(self) -> Policies:
-        """The topic's own."""
+        """The topic's own policies, without those of its namespace."""
         return self.state.policies
 
     @property
@@ -97,39 +97,39 @@ class Topic:
 
     @property
     def schemas(self) -> Sequence[bytes]:
-        """By version."""
+        """Its schemas, by version."""
         return self.state.schemas
 
     @property
     def ledgers(self) -> LedgerTable:
-        """All of them, also entries that are not visible yet: compare with `visible`."""
+        """All ledgers, also of entries that are not visible yet."""
         return self.state.ledgers
 
     @property
     def subscriptions(self) -> Mapping[str, SubscriptionState]:
-        """The durable ones, by name."""
+        """The durable subscriptions, by name."""
         return self.state.subscriptions
 
     @property
     def producers(self) -> Mapping[int, Producer]:
-        """Those that may publish, by session."""
+        """Producers that may publish, by session."""
         return self.state.producers
 
     @property
     def producers_waiting(self) -> int:
-        """How many wait for exclusive access."""
+        """Number of producers that wait for exclusive access."""
         return len(self.state.waiting)
 
     @property
     def acked_to(self) -> int:
-        """All subscriptions have acknowledged every ordinal below."""
+        """The ordinal below which all subscriptions have acknowledged everything."""
         return self.state.acked_to
 
     @property
     def first(self) -> int:
         return self.state.ledgers.first
 
-    # -- who serves it ---------------------------------------------------------------------------------
+    # -- dispatchers and reads -------------------------------------------------------------------------
 
     def dispatcher_of(self, subscription: SubscriptionState) -> Dispatcher | None:
         """Return the dispatcher of a subscription, if it has had consumers here."""
@@ -146,7 +146,7 @@ class Topic:
             dispatcher.close(reason)
 
     def grow(self, visible: int) -> None:
-        """More may be seen: wake who waits for it."""
+        """Make more entries visible, and wake the dispatchers."""
         if visible <= self.visible:
             return
         self.visible = visible
@@ -154,7 +154,7 @@ class Topic:
             dispatcher.wake()
 
     def forget(self, subscription: int) -> Dispatcher | None:
-        """A subscription is there no more: whoever served it. What it handed out stays counted."""
+        """Remove and return the dispatcher of a deleted subscription. Its counts stay in the total."""
         gone = self.dispatchers.pop(subscription, None)
         if gone is not None:
             before, more = self.traffic.gone, gone.handed
@@ -162,14 +162,15 @@ class Topic:
         return gone
 
     async def read(self, ordinal: int, count_max: int, size_max: int) -> Entries:
-        """A run from this ordinal on, of one ledger, at least one entry.
+        """Read a run of at least one entry from an ordinal on, within one ledger.
 
         Raises:
-            NotFound: nothing to see there: it was trimmed, or is not visible yet.
+            NotFound: the entry was trimmed, or is not visible yet.
         """
         if not self.first <= ordinal < self.visible:
             raise NotFound(
-                f"{self.state.name} has nothing at {ordinal}: it shows [{self.first}, {self.visible})"
+                f"{self.name} has no visible entry at {ordinal}: positions are {self.first} to "
+                f"{self.visible - 1}"
             )
         info = self.state.ledgers.at(ordinal)
         count = min(count_max, info.end - ordinal, self.visible - ordinal)
@@ -180,7 +181,7 @@ class Topic:
         return entries
 
     async def read_on(self, ordinal: int, count_max: int, size_max: int) -> Entries | None:
-        """Read a run at this ordinal or behind it: entries may be trimmed meanwhile. `None` at the end."""
+        """Read a run at the first kept ordinal from `ordinal` on; `None` at the end."""
         while (ordinal := max(ordinal, self.first)) < self.visible:
             try:
                 return await self.read(ordinal, count_max, size_max)
@@ -190,19 +191,19 @@ class Topic:
         return None
 
     def note_batches(self, messages: int, entries: int) -> None:
-        """Count messages that were published in batches: the core counts entries."""
+        """Count messages that were published in batches; the core counts only entries."""
         self.traffic.batched += messages - entries
 
     def note_damage(self, ordinal: int) -> None:
-        """An entry could not be read. Of very many, those that were found first are known."""
+        """Remember an entry that could not be read, up to `DAMAGED_MAX` of them."""
         if len(self.damaged) < DAMAGED_MAX:
             self.damaged.add(ordinal)
 
     async def require_whole(self, ordinal: int) -> None:
-        """Read an entry that was found damaged once more: it may have been mended.
+        """Read an entry again that was found damaged: it may have been repaired.
 
         Raises:
-            Corrupt: it is damaged; the text names file and position.
+            Corrupt: the entry is damaged; the text names file and position.
         """
         try:
             await self.read(ordinal, 1, 1)
@@ -219,18 +220,18 @@ class Topic:
     def messages(
         self, entries: Entries, wanted: Sequence[int], subscription: SubscriptionState | None
     ) -> list[TopicMessage]:
-        """The messages of some of these entries; of a batch those that the subscription has yet to see."""
+        """Return messages of some of these entries, without those that the subscription acknowledged."""
         first = entries.first_ordinal
         bits = {} if subscription is None else subscription.acks.bits_in(first, first + len(entries))
         open_ = [bits.get(first + at) for at in wanted] if bits else None
         return list(Batch(entries, list(wanted), open=open_, topic=self.name))
 
     def backlog(self, subscription: SubscriptionState) -> int:
-        """Entries that are visible and that the subscription has yet to acknowledge, exactly."""
+        """Return the exact number of visible entries that the subscription has not acknowledged."""
         return subscription.acks.count(self.visible)
 
     def size_behind(self, ordinal: int) -> int:
-        """How many bytes lie from an ordinal on; of the ledger that it is in, by the mean of its entries."""
+        """Return the bytes from an ordinal on; its own ledger's are estimated."""
         total = 0
         for info in reversed(self.state.ledgers):
             if info.end <= ordinal:
@@ -239,15 +240,15 @@ class Topic:
         return total
 
     async def messages_at(self, ordinal: int) -> int:
-        """How many messages an entry has: more than one, if it is a batch.
+        """Return the number of messages of an entry, which may be a batch.
 
         Raises:
-            NotFound: nothing to see there.
+            NotFound: the entry was trimmed, or is not visible yet.
         """
         return (await self.read(ordinal, 1, 1)).messages(0)
 
     async def time_on(self, ordinal: int) -> int | None:
-        """Return when the entry at this ordinal or the next one that is kept was published, in log time.
+        """Return the log time of the first kept entry from an ordinal on.
 
         Entries may be trimmed meanwhile. `None` at the end.
         """
@@ -261,7 +262,8 @@ class Topic:
     async def _time(self, info: LedgerInfo, entry: int) -> int | None:
         """Return the time of an entry; `None` if its ledger is trimmed meanwhile.
 
-        It is at most its ledger's: adopted files are older, and a wrong clock may have written some.
+        The result is within the times of its ledger. Blocks of adopted files are older, and a wrong clock may
+        have written some.
         """
         try:
             time_ns = await self._store.time(info.file, entry)
@@ -274,21 +276,21 @@ class Topic:
     # -- positions -------------------------------------------------------------------------------------
 
     def id_of(self, ordinal: int) -> MessageId:
-        """The id that users know for an ordinal."""
+        """Return the id of the entry at an ordinal."""
         return self.state.ledgers.id_of(ordinal)
 
     def id_text(self, ordinal: int) -> str:
-        """For people: the id at an ordinal, or just before or after all that is kept."""
+        """Return the id at an ordinal as text; "start" or "end" outside the kept entries."""
         if self.first <= ordinal < self.state.ledgers.end:
             return str(self.id_of(ordinal))
         return "end" if ordinal >= self.first else "start"
 
     def last_id(self) -> MessageId:
-        """Of the last visible entry; `EARLIEST` where there is none."""
+        """Return the id of the last visible entry; `EARLIEST` for an empty topic."""
         return self.id_of(self.visible - 1) if self.visible > self.first else EARLIEST
 
     def ordinal_of(self, position: MessageId) -> int:
-        """The first ordinal at or after an id: of a trimmed one the first that is left, at most `visible`."""
+        """Return the first ordinal at or after an id, within `[first, visible]`."""
         if position == EARLIEST:
             return self.first
         if position == LATEST:
@@ -296,10 +298,10 @@ class Topic:
         return min(max(self.state.ledgers.ordinal(position.ledger, position.entry), self.first), self.visible)
 
     async def ordinal_at(self, time_ns: int) -> int:
-        """The first ordinal that was published at or after a time: by halving the table, then a ledger.
+        """Return the first ordinal that was published at or after a time, by binary search.
 
-        What was staged counts from its commit: the blocks of an adopted ledger are older than the ledger.
-        Ledgers that are trimmed meanwhile are passed over.
+        Staged entries count from their commit: the blocks of an adopted ledger are older than the ledger.
+        Ledgers that are trimmed meanwhile are skipped.
         """
         for info in self.state.ledgers.since(time_ns):
             low, high = 0, min(info.end, self.visible) - info.first

@@ -279,7 +279,7 @@ def test_a_look_that_does_not_expect_a_trim_is_noticed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Topic, "read_on", Topic.read)
-    with pytest.raises(holdfast.NotFound, match="has nothing at"):
+    with pytest.raises(holdfast.NotFound, match="has no visible entry at"):
         look_while_trimmed(tmp_path, "between two reads")
 
 
