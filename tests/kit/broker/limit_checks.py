@@ -127,7 +127,7 @@ def a_delay_that_cannot_be_counted_is_misuse(path: Path, delay: float) -> None:
         ):
             await producer.send(b"x")
             message = await consumer.receive(5)
-            with pytest.raises(Misuse, match=r"a delay of .* s before a message comes again; use 0 to 1"):
+            with pytest.raises(Misuse, match=r"a delay of .* s before redelivery; use 0 to 1"):
                 consumer.nack(message, delay)
             consumer.nack(message, 0.0)
             assert (await consumer.receive(5)).redelivery_count == 1

@@ -211,7 +211,7 @@ def test_load_checks_everything() -> None:
         Machine().load([*good[:2], *good[3:]])  # the subscription's topic is missing
     with pytest.raises(Corrupt):
         Machine().load([*good, good[2]])
-    with pytest.raises(Corrupt, match="behind"):
+    with pytest.raises(Corrupt, match="after the topics"):
         Machine().load([good[0], *good[2:], good[1]])
     for number, part in enumerate(good):
         for cut in range(len(part)):

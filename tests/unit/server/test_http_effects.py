@@ -193,7 +193,7 @@ def test_topics_of_a_namespace(http: HttpWorld) -> None:
     http.done("DELETE", "/admin/v2/namespaces/public/listed?force=true")
     assert http.ask("GET", base).status == 404
     refused = http.ask("PUT", f"{base}/a")
-    assert (refused.status, "create the namespace" in refused.reason) == (404, True)
+    assert (refused.status, "no namespace" in refused.reason) == (404, True)
 
 
 # -- messages ------------------------------------------------------------------------------------------

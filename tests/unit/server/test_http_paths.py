@@ -274,7 +274,7 @@ CASES: dict[tuple[str, str], tuple[Request, Request]] = {
     # -- messages
     ("GET", TOPIC + "/examinemessage"): (
         Request("examinemessage?initialPosition=earliest", 200, expect=says("message 0")),
-        Request("examinemessage?messagePosition=99", 404, expect="nothing"),
+        Request("examinemessage?messagePosition=99", 404, expect="no visible entry"),
     ),
     ("GET", TOPIC + "/ledger/{ledger}/entry/{entry}"): (
         Request("ledger/{ledger}/entry/3", 200, expect=says("message 3")),

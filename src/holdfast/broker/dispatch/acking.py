@@ -1,12 +1,15 @@
-"""Acknowledgements on their way: a turn's become one event, and what is under way is not delivered again.
+"""Collect acknowledgements of one turn of the loop, and submit them as one event.
 
-An acknowledgement is judged three times: here, against the reset number that its message was delivered under
-and, after a reset, against what was delivered since; and when its event is applied, against the reset number
-once more, so that one that a reset has overtaken in the order changes nothing (**I58**).
+Entries whose acknowledgement is under way are not delivered again.
 
-A message knows the number that it was delivered under, so that is exact. A network client knows only the
-number of its session, and acknowledges what earlier sessions have received: those are also asked whether the
-entry was delivered since the reset.
+An acknowledgement is checked three times (**I58**):
+
+1. Here, by the reset number under which its message was delivered.
+2. Here, after a reset: whether the entry was delivered since.
+3. When its event is applied, by the reset number again. A reset may have come first in the order.
+
+A message carries the number under which it was delivered, so check 1 is exact. A network client knows only
+the number of its session, and acknowledges messages of earlier sessions. Check 2 is for those.
 """
 
 from __future__ import annotations
@@ -59,13 +62,13 @@ class Acking:
         self._turn: _Turn | None = None
         self._flying: list[_Turn] = []
         self._open: dict[int, int] = {}
-        """Of batches whose acknowledgements are under way: the messages that stay open."""
+        """By ordinal of a batch with acknowledgements under way: the mask of messages that stay open."""
         self.outdated = 0
 
-    # -- what consumers say ----------------------------------------------------------------------------
+    # -- calls of consumers ----------------------------------------------------------------------------
 
     def messages(self, messages: Batch | Sequence[TopicMessage], receipt: bool) -> Receipt | None:
-        """Acknowledge messages as they were delivered, whole entries and parts of batches."""
+        """Acknowledge delivered messages: whole entries and parts of batches."""
         ranges, parts, outdated = group_acks(messages, self._revision.reset_number)
         turn = self._collect()
         self._take(turn, ranges)
@@ -74,7 +77,7 @@ class Acking:
         return self._answer(turn, receipt, outdated)
 
     def ranges(self, ranges: Ranges, reset_number: int, receipt: bool) -> Receipt | None:
-        """Acknowledge whole entries by their ordinals; ranges are half-open, in order and apart."""
+        """Acknowledge whole entries by ordinals; ranges are half-open, sorted and disjoint."""
         if reset_number != self._revision.reset_number:
             return self._answer(None, receipt, sum(end - first for first, end in ranges))
         turn = self._collect()
@@ -89,9 +92,9 @@ class Acking:
         size: int = 1,
         exact: bool = False,
     ) -> Receipt | None:
-        """Acknowledge an entry and all before it; with `index`, of a batch only up to that message.
+        """Acknowledge an entry and all before it; with `index`, up to that message.
 
-        `exact`: the number is the one that the message was delivered under, and not that of a session.
+        `exact`: the number is the one under which the message was delivered, not that of a session.
         """
         require_index(self._cursor.name, ordinal, size, index)
         void = not exact and self._table.undelivered(ordinal)
@@ -121,18 +124,18 @@ class Acking:
         return self._answer(turn, receipt, filtered)
 
     def narrow(self, ordinal: int, still_open: int) -> asyncio.Future[Any]:
-        """Of a batch that was not delivered yet, only these messages are to come. Done when it is durable."""
+        """Leave only these messages of an undelivered batch open. The future is done when durable."""
         bits = [(ordinal, pack_bits(still_open))]
         return self._submit(Ack(self._cursor.id, self._revision.reset_number, bits=bits, receipt=True))
 
     def leave_out(self, ordinal: int) -> None:
-        """An entry that cannot be read is acknowledged in the place of its consumers."""
+        """Acknowledge an entry that cannot be read, in place of its consumers."""
         self._take(self._collect(), [(ordinal, ordinal + 1)])
 
     # -- inside a turn ---------------------------------------------------------------------------------
 
     def _collect(self) -> _Turn:
-        """The turn that is being filled; it leaves when the loop comes round."""
+        """Return the turn that is being filled; the loop submits it in its next iteration."""
         if self._turn is not None and self._turn.reset_number != self._revision.reset_number:
             self.flush()
         if self._turn is None:
@@ -141,7 +144,7 @@ class Acking:
         return self._turn
 
     def _ranges(self, turn: _Turn, ranges: Ranges) -> int:
-        """Answers how many were filtered out."""
+        """Acknowledge ranges without undelivered entries; return how many were filtered out."""
         filtered = 0
         if self._table.undelivered_entries:
             ranges, filtered = self._table.delivered_of(ranges)
@@ -158,7 +161,7 @@ class Acking:
             self._close(ranges)
 
     def _close(self, ranges: Ranges) -> None:
-        """No part of these is open any more."""
+        """Forget the open messages of whole entries that are acknowledged."""
         for first, end in ranges:
             few = end - first <= len(self._open)
             for ordinal in range(first, end) if few else [*self._open]:
@@ -188,7 +191,8 @@ class Acking:
             number = self._revision.reset_number
             error = Outdated(
                 f"{ineffective} of these acknowledgements have no effect: their messages were delivered "
-                f"before reset {number} of subscription {self._cursor.name}, which decides what comes again"
+                f"before reset {number} of subscription {self._cursor.name}, which redelivers them; "
+                "acknowledge them when they arrive again"
             )
             if turn is None or not (turn.ranges or turn.cumulative or turn.bits):
                 _fail(future, error)
@@ -201,10 +205,10 @@ class Acking:
             turn.receipts.append(future)
         return future
 
-    # -- leaving ---------------------------------------------------------------------------------------
+    # -- the event -------------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Submit what was collected: before anything that must come after it in the order."""
+        """Submit the collected acknowledgements now, before an event that must follow them."""
         turn, self._turn = self._turn, None
         if turn is None:
             return
@@ -237,7 +241,7 @@ class Acking:
             if self._open.get(ordinal) == left:
                 del self._open[ordinal]  # the state knows it now
         if done.cancelled():
-            self._told(turn, Outdated("the acknowledgement was abandoned with its broker"))
+            self._told(turn, Outdated("the broker stopped before the acknowledgement was durable"))
         else:
             self._told(turn, done.exception())
 
@@ -250,10 +254,10 @@ class Acking:
             elif not receipt.done():
                 receipt.set_result(None)
 
-    # -- what the dispatcher asks ----------------------------------------------------------------------
+    # -- for the dispatcher ----------------------------------------------------------------------------
 
     def covered(self, first: int, end: int) -> list[tuple[int, int]]:
-        """What of a run is acknowledged, or about to be: in order of their beginnings."""
+        """Return ranges of a run that are acknowledged, or about to be; sorted by start."""
         found = self._cursor.acks.acked_in(first, end)
         coming = [turn for turn in self._flying if turn.high > first]
         if self._turn is not None and self._turn.high > first:
@@ -263,14 +267,14 @@ class Acking:
         number = self._revision.reset_number
         for turn in coming:
             if turn.reset_number != number:
-                continue  # it will be refused
+                continue  # its event will be refused
             if turn.cumulative > first:
                 found.append((first, turn.cumulative))
             found += [each for each in turn.ranges if each[0] < end and each[1] > first]
         return sorted(found)
 
     def open_in(self, first: int, end: int) -> dict[int, int]:
-        """Of batches in a run that are acknowledged in part: the messages that are still open."""
+        """Return masks of the messages still open, by ordinal of partly acknowledged batches."""
         bits = self._cursor.acks.bits_in(first, end)
         for ordinal, left in self._open.items():
             if first <= ordinal < end:
@@ -279,20 +283,20 @@ class Acking:
 
     @property
     def parts(self) -> int:
-        """Batches whose parts are on their way."""
+        """Number of batches with acknowledgements of parts under way."""
         return len(self._open)
 
     def forget(self) -> None:
-        """A reset: what was open is no longer so."""
+        """Forget open messages after a reset."""
         self._open.clear()
 
 
 BATCH_MOST = 1 << 20
-"""Messages in a batch: a mask for more is a mistake, or worse."""
+"""Messages in a batch. A larger mask is an error or an attack."""
 
 
 def require_index(subscription: str, ordinal: int, size: int, index: int) -> None:
-    """Raises Misuse where a batch has no such message; −1: the whole entry."""
+    """Raise Misuse if the index is not in the batch; −1: the whole entry."""
     if not -1 <= index < max(1, size) or size > BATCH_MOST:
         raise Misuse(
             f"entry {ordinal} is a batch of {size} messages, and has none of index {index}; nothing was "
@@ -301,12 +305,12 @@ def require_index(subscription: str, ordinal: int, size: int, index: int) -> Non
 
 
 def _left(size: int, acked: int) -> int:
-    """The mask of a batch's messages that stay open."""
+    """Return the mask of a batch's messages that stay open."""
     return ((1 << size) - 1) & ~acked
 
 
 def _merged(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """In order, and none touches the next."""
+    """Sort ranges, and join those that touch."""
     if len(ranges) < 2:
         return ranges
     ranges.sort()
@@ -323,4 +327,4 @@ def _merged(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
 def _fail(future: Receipt, error: BaseException) -> None:
     if not future.done():
         future.set_exception(error)
-        future.exception()  # who does not wait for it is not warned of it
+        future.exception()  # marks it as seen: asyncio does not warn if the caller does not wait

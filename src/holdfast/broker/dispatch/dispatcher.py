@@ -1,10 +1,11 @@
-"""The dispatcher of a subscription: who gets which entries, and when.
+"""The dispatcher of a subscription: delivers entries to consumers.
 
-Promises upward: a consumer is given messages only within its permits; a message that it was given is its own
-until it acknowledges it, gives it back, or goes; after a reset was reported, nothing of before arrives, and
-no acknowledgement of before has an effect. Needs from below: a topic that reads, a cursor that events change,
-and a `submit` that answers when an event is stable. What counts entries is in the core (`_core.Dispatch`):
-here nothing is done per entry.
+Promises upward: a consumer gets messages only within its permits. It owns a message until it acknowledges it,
+gives it back, or leaves. After a reset was reported, no message from before the reset arrives, and no earlier
+acknowledgement has an effect.
+
+Needs from below: a topic that reads, a cursor that events change, and a `submit` whose future is done when an
+event is stable. Work per entry is done in the core (`_core.Dispatch`), not here.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from holdfast.system import Clock, Randomness
 
 
 class Dispatcher:
-    """Serves one subscription: reads what its consumers may be given, and keeps account of it.
+    """Serves one subscription: reads entries, delivers them, and knows which consumer holds which.
 
     Example:
         >>> import asyncio
@@ -100,7 +101,7 @@ class Dispatcher:
             subscription, self._table, submit, clock, random, self.options, self._clear_all, self._moved
         )
         self.revision: RevisionController = self._resetting.revision
-        """Number, flag, and the one question that every read asks: `is_outdated`."""
+        """The revision of the cursor, by which reads and acknowledgements are checked."""
         self._acking = Acking(subscription, self._table, self.revision, submit, self._acknowledged)
         parts = (topic, subscription, self._table, self.revision, self._acking, self._hand)
         self._reading = Reading(*parts, clock, self.options, self._damaged, throttle)
@@ -113,17 +114,17 @@ class Dispatcher:
 
     @property
     def subscription(self) -> tuple[int, str]:
-        """Id and name of what it serves."""
+        """Id and name of the subscription."""
         return self._cursor.id, self._cursor.name
 
     @property
     def consumers(self) -> int:
-        """How many are attached."""
+        """Number of attached consumers."""
         return len(self._consumers)
 
     @property
     def rewinds(self) -> int:
-        """How often the read position was changed without an event: volatile, beside the reset number."""
+        """Number of changes of the read position without an event, since the dispatcher exists."""
         return self._resetting.rewinds
 
     @property
@@ -138,20 +139,22 @@ class Dispatcher:
         type: SubscriptionType = "shared",  # noqa: A002  # the word that users know
         ack_timeout_s: float | None = None,
     ) -> int:
-        """Attach a consumer; it gets nothing before it gives permits. Lower numbers are better priorities.
+        """Attach a consumer, and return its id. It gets messages after it has given permits.
 
-        If it fails, the consumer is not attached, whatever the reason.
+        Consumers with lower priority numbers are served first. If the call fails, the consumer is not
+        attached.
 
         Raises:
             Misuse: the subscription has consumers of another type, or an option is out of its range.
-            Busy: it is exclusive and has a consumer.
-            Closed: it is not served any more.
+            Busy: the subscription is exclusive and has a consumer.
+            Closed: the dispatcher is closed.
         """
         self._require_open()
         require_options(priority, ack_timeout_s)
         if self._consumers and type != self._type:
             raise Misuse(
-                f"subscription {self._cursor.name} has {self._type} consumers; a {type} one cannot join them"
+                f"subscription {self._cursor.name} has {self._type} consumers; a {type} consumer cannot join "
+                "them"
             )
         if self._consumers and type == "exclusive":
             raise Busy(f"subscription {self._cursor.name} is exclusive and has a consumer; close it first")
@@ -179,33 +182,33 @@ class Dispatcher:
         self._looking.progress()
 
     def remove_consumer(self, consumer: int) -> None:
-        """It goes. What it held comes again, to others, and counts as delivered once more."""
+        """Detach a consumer. Messages that it held are redelivered, to others if there are any."""
         gone = self._consumers.pop(consumer, None)
         if gone is None:
             return
         self._redelivery.unwatch(consumer)
         self._table.remove(consumer)
         if not self._consumers:
-            self._rewind()  # as a new dispatcher would begin
+            self._rewind()  # to the position at which a new dispatcher begins
         elif self._table.single and gone.is_active:
             self._choose_active(consumer, None)
         self._looking.progress()
         self._reading.pump()
 
     def flow(self, consumer: int, permits: int) -> None:
-        """Add permits: the consumer can take that many more messages."""
+        """Add permits: the consumer accepts that many more messages."""
         if consumer in self._consumers and permits > 0:
             self._table.flow(consumer, permits)
             self._reading.pump()
 
     def grant(self, consumer: int, permits: int) -> None:
-        """Replace the permits: the consumer has dropped what it was given for the old ones."""
+        """Replace the permits, for a consumer that has dropped its messages."""
         if consumer in self._consumers:
             self._table.grant(consumer, permits)
             self._reading.pump()
 
     def pause(self, consumer: int) -> None:
-        """Give the consumer nothing until `resume`; its permits stay."""
+        """Deliver nothing to a consumer until `resume`; its permits stay."""
         if consumer in self._consumers:
             self._table.pause(consumer, True)
 
@@ -216,11 +219,11 @@ class Dispatcher:
             self._reading.pump()
 
     def wake(self) -> None:
-        """More of the topic may be seen."""
+        """Read again: more entries of the topic are visible."""
         self._reading.pump()
 
     def close(self, reason: Exception) -> None:
-        """Serve no more. Consumers and whoever waits are told why."""
+        """Stop serving. Consumers and callers that wait get the reason."""
         if self._closed is not None:
             return
         self._acking.flush()
@@ -234,7 +237,11 @@ class Dispatcher:
             each.endpoint.closed(reason)
 
     def _choose_active(self, before: int, joined: Attached | None) -> None:
-        """Exclusive, failover: best priority, then who joined first. What the old one held comes again."""
+        """Follow a change of the active consumer of an exclusive or failover subscription.
+
+        The active one has the best priority, and of several the one that joined first. Messages of the old
+        one are redelivered.
+        """
         active = self._table.active
         old = self._consumers.get(before)
         if active != before:
@@ -253,21 +260,21 @@ class Dispatcher:
     # -- acknowledgements ------------------------------------------------------------------------------
 
     def ack(self, messages: Batch | Sequence[TopicMessage], receipt: bool = False) -> Receipt | None:
-        """Acknowledge messages. All of a turn leave as one event.
+        """Acknowledge messages. All acknowledgements of a turn become one event.
 
-        With `receipt` the answer is a future that is done when they are durable; it raises `Outdated` when
-        some were delivered before a reset: those have no effect.
+        With `receipt` the result is a future that is done when they are durable. It raises `Outdated` if some
+        messages were delivered before a reset: their acknowledgements have no effect.
         """
         return self._acking.messages(messages, receipt)
 
     def ack_ranges(self, ranges: Ranges, reset_number: int, receipt: bool = False) -> Receipt | None:
-        """Acknowledge whole entries by their ordinals: ranges `(first, end)`, in order and apart."""
+        """Acknowledge whole entries by ordinals: ranges `(first, end)`, sorted and disjoint."""
         return self._acking.ranges(ranges, reset_number, receipt)
 
     def ack_all_but(
         self, ordinal: int, still_open: int, reset_number: int, receipt: bool = False
     ) -> Receipt | None:
-        """Acknowledge all messages of a batch but those in the mask: for who does not know its size."""
+        """Acknowledge a batch except those in the mask; its size is not needed."""
         return self._acking.all_but([(ordinal, still_open)], reset_number, receipt)
 
     def ack_all_but_many(
@@ -277,14 +284,14 @@ class Dispatcher:
         return self._acking.all_but(parts, reset_number, receipt)
 
     async def narrow(self, ordinal: int, still_open: int) -> None:
-        """After a reset into a batch: of this entry only the messages in the mask are to come."""
+        """Deliver only the messages in the mask, after a reset into a batch."""
         await self._acking.narrow(ordinal, still_open)
 
     def ack_cumulative(self, message: TopicMessage, receipt: bool = False) -> Receipt | None:
         """Acknowledge a message and all before it.
 
         Raises:
-            Misuse: the subscription is shared: its messages have no order.
+            Misuse: the subscription is shared, so its messages have no order.
         """
         self._require_order()
         return self._acking.cumulative(
@@ -301,7 +308,8 @@ class Dispatcher:
     ) -> Receipt | None:
         """As `ack_cumulative`, by ordinal; with `index`, up to that message of a batch of `size`.
 
-        The number is that of a session: what was not delivered since the last reset is not acknowledged.
+        The number is that of a session: an entry that was not delivered since the last reset is not
+        acknowledged.
         """
         self._require_order()
         return self._acking.cumulative(ordinal, reset_number, receipt, index, size)
@@ -310,24 +318,25 @@ class Dispatcher:
         if self._type == "shared":
             raise Misuse("a shared subscription has no order: acknowledge its messages one by one")
 
-    # -- what comes again ------------------------------------------------------------------------------
+    # -- redelivery ------------------------------------------------------------------------------------
 
     def nack(self, consumer: int, ordinals: Sequence[int], delay_s: float | None = None) -> None:
-        """Not handled: these come again after the delay; None: after one that grows with every time.
+        """Redeliver entries after a delay; None: a delay that grows each time.
 
-        Where order counts (exclusive, failover), everything unacknowledged comes again from the first one on.
+        Exclusive and failover subscriptions keep the order: all unacknowledged entries are redelivered, from
+        the first one on.
         """
         first_s, factor, most_s = self.options.back_off(delay_s)
         if consumer not in self._consumers:
             return
         now_ns = self._clock.monotonic_ns()
         moved = self._table.nack(consumer, ordinals, int(first_s * 1e9), factor, int(most_s * 1e9), now_ns)
-        if moved and first_s <= 0:  # else nothing of it is due yet, whatever else is to be read again
+        if moved and first_s <= 0:  # else none of these entries is due yet
             self._came_back()
         self._redelivery.arm()
 
     def redeliver(self, consumer: int, ordinals: Sequence[int] | None = None) -> None:
-        """What this consumer holds comes again, at once: all of it, or these ordinals."""
+        """Redeliver at once what a consumer holds: all of it, or these ordinals."""
         held = self._consumers.get(consumer)
         if held is None:
             return
@@ -343,7 +352,7 @@ class Dispatcher:
         self._reading.pump()
 
     def rewind(self) -> None:
-        """Read everything that is not acknowledged again. Consumers drop what they have not taken."""
+        """Read all unacknowledged entries again. Consumers drop messages that they have not taken."""
         self._rewind()
         for each in [*self._consumers.values()]:
             if each.is_active:
@@ -358,7 +367,7 @@ class Dispatcher:
         self._resetting.rewind(edit)
 
     def _came_back(self) -> None:
-        """Something is to be read again that was not asked for just now."""
+        """Read entries that are due for redelivery."""
         if self._table.single:
             self.rewind()
         else:
@@ -368,7 +377,7 @@ class Dispatcher:
 
     @property
     def reset_number(self) -> int:
-        """How many resets there were."""
+        """Number of resets of the subscription."""
         return self.revision.reset_number
 
     @property
@@ -387,38 +396,40 @@ class Dispatcher:
 
     @property
     def acked_to(self) -> int:
-        """Every ordinal below is acknowledged."""
+        """The ordinal below which everything is acknowledged."""
         return self._cursor.acks.acked_to
 
     async def reset(self, target: int, timeout_s: float = 30.0) -> Revision:
-        """Go on from another ordinal, forward or back: durable when it returns.
+        """Reset the subscription to an ordinal, forward or back. Durable when it returns.
 
         Raises:
-            CursorModifying: others were resetting for so long, or came first; this call changed nothing.
-            Timeout: it is under way, and may still happen or not; the reset number tells which.
-            Closed: it is not served any more.
+            CursorModifying: other resets came first, or took until the timeout. Nothing was changed.
+            Timeout: the reset is under way, and may still happen; the reset number tells.
+            Closed: the dispatcher is closed.
         """
         return await self._resetting.reset(target, timeout_s)
 
     async def advance(
         self, *, to: int | None = None, skip: int | None = None, timeout_s: float | None = None
     ) -> int:
-        """Acknowledge everything below an ordinal, or so many entries of the backlog. Where it stands then.
+        """Acknowledge everything below an ordinal, or `skip` entries of the backlog.
+
+        Returns the new position.
 
         Raises:
-            CursorModifying: a reset came first; this call changed nothing.
-            Timeout: it is under way, and may still happen or not.
+            CursorModifying: a reset came first. Nothing was changed.
+            Timeout: the advance is under way, and may still happen.
         """
         if (to is None) == (skip is None):
-            raise Misuse("advance either to an ordinal, or by a number of entries to skip")
+            raise Misuse("give either `to`, an ordinal, or `skip`, a number of entries")
         return await self._resetting.advance(to, skip, timeout_s)
 
     def moved(self, reset_number: int, acked_to: int) -> None:
-        """An event has moved the cursor, whoever submitted it. Idempotent."""
+        """Follow an event that has moved the cursor, of any member. Idempotent."""
         self._resetting.moved(reset_number, acked_to)
 
     def owned(self) -> None:
-        """A view or a new owner has raised the owner epoch: what was being read before is dropped."""
+        """Follow a raised owner epoch: reads under way are dropped."""
         self._resetting.owned()
 
     def _moved(self) -> None:
@@ -430,15 +441,15 @@ class Dispatcher:
             self._clear(each)
 
     def _clear(self, consumer: Attached) -> None:
-        """Tell a consumer to drop what it did not take: that is void, or is delivered again."""
+        """Make a consumer drop messages that it has not taken: they are redelivered, or void."""
         if consumer.id in self._consumers:
             self._table.forgive(consumer.id)
             consumer.endpoint.cleared(self.revision.reset_number)
 
-    # -- handing over ----------------------------------------------------------------------------------
+    # -- delivery --------------------------------------------------------------------------------------
 
     def _hand(self, entries: Entries, runs: Runs | None) -> None:
-        """Register a run as pending and give it to those whose turn it is: one step, one revision."""
+        """Register a run as pending and deliver it, in one step under one revision."""
         first, end = entries.first_ordinal, entries.first_ordinal + len(entries)
         handed = self._table.hand(
             entries,
@@ -453,7 +464,7 @@ class Dispatcher:
             self._looking.progress()
         for id_, batch in handed:
             consumer = self._consumers.get(id_)
-            if consumer is not None:  # else another endpoint has just removed it
+            if consumer is not None:  # else a call of another endpoint has just removed it
                 self._redelivery.given(consumer)
                 messages, size = batch.permits, batch.size
                 self._handed_messages += messages
@@ -463,7 +474,7 @@ class Dispatcher:
                 self._deliver(consumer, batch)
 
     def _deliver(self, consumer: Attached, batch: Batch) -> None:
-        """An endpoint that fails has not taken what it was given: it is as good as gone."""
+        """Deliver a batch. A consumer whose endpoint fails is removed: it has taken nothing."""
         try:
             consumer.endpoint.deliver(batch)
         except Exception as error:
@@ -473,7 +484,7 @@ class Dispatcher:
             self.remove_consumer(consumer.id)
 
     def _damaged(self, error: Exception) -> None:
-        """What should come next cannot be read: those who wait for it are told."""
+        """Report to active consumers that the next entry is damaged."""
         for each in [*self._consumers.values()]:
             if each.is_active:
                 each.endpoint.failed(error)
@@ -485,57 +496,57 @@ class Dispatcher:
 
     def _require_open(self) -> None:
         if self._closed is not None:
-            raise Closed(f"subscription {self._cursor.name} is not served any more: {self._closed}")
+            raise Closed(f"the dispatcher of subscription {self._cursor.name} is closed: {self._closed}")
 
-    # -- looking ---------------------------------------------------------------------------------------
+    # -- stats -----------------------------------------------------------------------------------------
 
     @property
     def backlog(self) -> int:
-        """Visible and not acknowledged, in entries, exactly."""
+        """The exact number of entries that are visible and not acknowledged."""
         return self._looking.backlog
 
     @property
     def damage(self) -> tuple[int, Corrupt] | None:
-        """The entry that should come next and is damaged on the disk, as it was found by the last attempt."""
+        """The next entry and its error, if the last attempt found it damaged."""
         return self._reading.damage
 
     @property
     def partial_batches(self) -> int:
-        """Batches of which some messages are acknowledged, or about to be."""
+        """Number of batches of which some messages are acknowledged, or about to be."""
         return self._cursor.acks.partial_count + self._acking.parts
 
     @property
     def handed(self) -> Handed:
-        """What consumers were given since it was made, those that have gone included."""
+        """Messages and bytes delivered by this dispatcher, also to consumers that have left."""
         return Handed(self._handed_messages, self._handed_bytes)
 
     def handed_to(self) -> list[tuple[int, Handed]]:
-        """What each consumer was given, by its id."""
+        """Return messages and bytes delivered to each consumer, by its id."""
         consumers = self._consumers.values()
         return [(each.id, Handed(each.handed_messages, each.handed_bytes)) for each in consumers]
 
     def check(self) -> None:
-        """Assert what always holds: I50 to I53 in the tables, and the position within the topic."""
+        """Assert I50 to I53 in the tables, and that the position is within the topic."""
         self._table.check()
         assert self._reading.position <= max(self._topic.visible, self._cursor.acks.acked_to)
 
     def diagnose(self) -> Diagnosis:
-        """Say what keeps this subscription from going on."""
+        """Say why the subscription makes no progress."""
         return self._diagnose(self._looking.consumers(self._consumers))
 
     def _diagnose(self, consumers: tuple[ConsumerStats, ...]) -> Diagnosis:
         return self._looking.diagnose(consumers, self.options.unacked_max, self.options.stuck_after_s)
 
     def stats(self, consumers: tuple[ConsumerStats, ...] | None = None) -> DispatcherStats:
-        """Return a look at it. `consumers`: as they were looked at one by one."""
+        """Return stats; `consumers` if the caller has collected theirs one by one."""
         consumers = self._looking.consumers(self._consumers) if consumers is None else consumers
         return self._looking.stats(self._type, consumers, self._diagnose(consumers))
 
     def consumer_ids(self) -> list[int]:
-        """Return the ids of its consumers, in the order in which they are served."""
+        """Return the ids of the consumers, in the order in which they are served."""
         return [row[0] for row in self._table.consumers()]
 
     def consumer_stats(self, consumer: int) -> ConsumerStats | None:
-        """Look at one consumer, however many there are; None: it has left."""
+        """Return stats of one consumer, at a constant cost; None: it has left."""
         found = self._consumers.get(consumer)
         return None if found is None else self._looking.consumer(found)

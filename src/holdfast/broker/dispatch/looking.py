@@ -1,4 +1,4 @@
-"""Look at a dispatcher, without a change: its figures, its consumers, why nothing moves."""
+"""Stats of a dispatcher: its counts, its consumers, and why it makes no progress."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Looking:
 
     @property
     def backlog(self) -> int:
-        """Visible and not acknowledged, in entries, exactly."""
+        """The exact number of entries that are visible and not acknowledged."""
         acks, topic = self._cursor.acks, self._topic
         return max(0, acks.count(topic.visible) - acks.count(topic.first))
 
@@ -90,11 +90,11 @@ class Looking:
         )
 
     def consumer(self, attached: Attached) -> ConsumerStats:
-        """Look at one consumer, however many there are."""
+        """Return stats of one consumer, at a constant cost."""
         return self._consumer(attached, self._table.consumer(attached.id))
 
     def consumers(self, attached: Mapping[int, Attached]) -> tuple[ConsumerStats, ...]:
-        """Look at all consumers, in the order in which they are served."""
+        """Return stats of all consumers, in the order in which they are served."""
         return tuple(self._consumer(attached[row[0]], row) for row in self._table.consumers())
 
     def _consumer(
@@ -112,7 +112,7 @@ class Looking:
     def diagnose(
         self, consumers: tuple[ConsumerStats, ...], unacked_max: int, stuck_after_s: float
     ) -> Diagnosis:
-        """Say what keeps the subscription from going on."""
+        """Say why the subscription makes no progress."""
         acks, reading, due = self._cursor.acks, self._reading, self._table.next_due
         window, read = self._resetting.revision.window, reading.oldest()
         unread = acks.count(self._topic.visible) - acks.count(reading.position)

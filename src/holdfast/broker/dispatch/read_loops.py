@@ -1,4 +1,4 @@
-"""The read loops of a cursor: sequential and replay, at most one of each in flight.
+"""Read loops of a cursor: at most one sequential and one replay read.
 
 ```
  begin: revision noted ──► await topic.read ──► outdated? ──► position moves ──► outdated? ──► handed over
@@ -6,9 +6,10 @@
                                                   └────────── dropped ◄────────────┘
 ```
 
-A sequential read begins at the read position and moves it behind what it read. A replay read is of what was
-given out before and came back; it never moves the position. A direct read goes past all this, to the topic
-(**I54**). Between (a) and (b) a read is *half* in flight: a reset there must find it, too (**I55**).
+A sequential read begins at the read position and moves it past the entries that it read. A replay read is of
+entries that were delivered before and are to be redelivered; it never moves the position. A direct read calls
+the topic without all this (**I54**). Between (a) and (b) a read is *half* in flight: a reset there must find
+it, too (**I55**).
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ Throttle = Callable[[Entries], Awaitable[None]]
 Runs = list[tuple[int, int]]
 
 GAP_MAX = 16
-"""Entries between two that are to be read again: reading so many for nothing costs less than another read."""
+"""Entries between two wanted ones of a replay read: to read them in vain costs less than another read."""
 LONG_RUN = 64
-"""Acknowledged entries in a row that a sequential read does not read through."""
+"""Acknowledged entries in a row before which a sequential read stops."""
 
 
 @dataclass(slots=True)
@@ -53,7 +54,7 @@ class Read:
 
 
 class Reading:
-    """Reads what consumers may be given, and hands it over if it is still current."""
+    """Reads entries for consumers, and hands them over if they are still current."""
 
     def __init__(
         self,
@@ -79,21 +80,21 @@ class Reading:
         self._damage = damage
         self._throttle = throttle
         self._one_by_one = False
-        """Something in the last run was damaged: which entry is found by reading single ones."""
+        """The last run had a damaged entry: single reads find out which."""
         self.damaged = 0
-        """Entries that were left out."""
+        """Number of damaged entries that were skipped."""
         self.position = max(cursor.acks.acked_to, topic.first)
         """Where the next sequential read begins."""
         self._current: dict[Kind, Read] = {}
         self._tasks: dict[Kind, asyncio.Task[None]] = {}
-        """Those that are current; a revision leaves them behind."""
-        self._left_behind: dict[asyncio.Task[None], None] = {}  # in order: a simulation repeats itself
+        """The current tasks; a new revision leaves them behind."""
+        self._left_behind: dict[asyncio.Task[None], None] = {}  # ordered, so that simulations repeat
         self._stopped = False
         self._retry: asyncio.TimerHandle | None = None
         self._retry_s = 0.0
         self.last_error = ""
         self._damaged: tuple[int, Corrupt] | None = None
-        """An entry that could not be read, and why; what was read since is not known to be behind it."""
+        """The ordinal and the error of an entry that could not be read by the last attempt."""
         self.begun: dict[Kind, int] = {"sequential": 0, "replay": 0}
         self.refused = 0
         self.dropped = 0
@@ -102,7 +103,7 @@ class Reading:
     # -- when to read ----------------------------------------------------------------------------------
 
     def pump(self) -> None:
-        """Something changed: there may be something to read, and somebody to give it to."""
+        """Start reads, if there are entries to read and consumers with permits."""
         if self._stopped or self._retry is not None or self._table.wanted == 0:
             return
         if self._table.replay_entries:
@@ -117,7 +118,7 @@ class Reading:
 
     @property
     def damage(self) -> tuple[int, Corrupt] | None:
-        """The entry that is to be read next, and why it cannot be; also after the consumers have left."""
+        """The next entry and its error, if it is damaged; also after the consumers left."""
         if self._damaged is None:
             return None
         table = self._table
@@ -125,17 +126,19 @@ class Reading:
         return self._damaged if self._damaged[0] == coming else None
 
     def oldest(self) -> Read | None:
-        """The read that has been in flight longest."""
+        """Return the read that has been in flight longest."""
         return min(self._current.values(), key=lambda read: read.began_ns, default=None)
 
     @property
     def in_flight(self) -> tuple[Kind, ...]:
-        """The kinds of reads that have not come back."""
+        """The kinds of reads in flight."""
         return tuple(sorted(self._current))
 
     def leave_behind(self) -> None:
-        """The revision changes: what is in flight will be dropped when it comes. What it was to hand out, and
-        the position does not cover any more, must be read again."""
+        """Leave reads in flight behind, because the revision changes; their results will be dropped.
+
+        Entries that they were to hand over are put back, to be read again.
+        """
         for read in self._current.values():
             self._put_back(read)
         self._current.clear()
@@ -144,7 +147,7 @@ class Reading:
         self._forget_failure()
 
     def stop(self) -> None:
-        """No more reads; those in flight are of no use to anybody."""
+        """Cancel all reads, and start no more."""
         self._stopped = True
         if self._retry is not None:
             self._retry.cancel()
@@ -159,7 +162,7 @@ class Reading:
             self._table.put_back([read.moved] if read.moved else read.runs)
 
     def _waits_for_replay(self) -> bool:
-        """What came back goes first; where order counts, it must also have arrived."""
+        """Return whether a sequential read must wait. Redelivery comes first, and keeps the order."""
         return self._table.replay_entries > 0 or (self._table.single and "replay" in self._tasks)
 
     def _next_position(self) -> int:
@@ -178,14 +181,14 @@ class Reading:
             self._put_back(self._current.pop(kind, None))
             del self._tasks[kind]
         error = None if task.cancelled() else task.exception()
-        if error is not None:  # a mistake in the code: nobody else would see it
+        if error is not None:  # an error in this code: report it, since no caller waits for the task
             context: dict[str, Any] = {"message": f"{task.get_name()} failed", "exception": error}
             task.get_loop().call_exception_handler(context)
 
     # -- reading ---------------------------------------------------------------------------------------
 
     async def _serve(self, kind: Kind) -> None:
-        """Read as long as there is something to read, somebody to give it to, and this loop is current."""
+        """Read while there are entries and permits, and this task is current."""
         me = asyncio.current_task()
         refused = self.refused
         while self._tasks.get(kind) is me:
@@ -203,7 +206,7 @@ class Reading:
         if self._tasks.get(kind) is me:
             del self._tasks[kind]
             self._current.pop(kind, None)
-            if self.refused == refused:  # else whoever closes the window pumps
+            if self.refused == refused:  # else the end of the window calls `pump`
                 self.pump()  # the other kind may have waited for this one
 
     def _begin(self, kind: Kind) -> Read | None:
@@ -223,7 +226,7 @@ class Reading:
 
     def _replay(self, revision: Revision, wanted: int) -> Read | None:
         if self._table.replay_first < self._topic.first:
-            self._table.release(0, self._topic.first)  # trimmed: nobody can read it again
+            self._table.release(0, self._topic.first)  # trimmed, so it cannot be read again
         runs = self._table.take_replay(wanted, GAP_MAX)
         if not runs:
             return None
@@ -241,7 +244,7 @@ class Reading:
         return Read("sequential", revision, start, wanted, [], self._clock.monotonic_ns())
 
     def _before_long_run(self, start: int, wanted: int) -> int:
-        """How much to read so as not to read through a long run of what is acknowledged."""
+        """Return how many entries to read before the next long run of acknowledged ones."""
         acks = self._cursor.acks
         if wanted - (acks.count(start + wanted) - acks.count(start)) < LONG_RUN:
             return wanted
@@ -261,7 +264,7 @@ class Reading:
         if read.kind == "sequential":
             self.position = end
             read.moved = (entries.first_ordinal, end)
-        elif end < read.runs[-1][1]:  # the ledger ended, or the bytes were enough
+        elif end < read.runs[-1][1]:  # the ledger ended, or the size limit was reached
             self._table.put_back(_from(read.runs, end))
             read.runs = _up_to(read.runs, end)
         if self._throttle is not None:
@@ -274,26 +277,26 @@ class Reading:
         read.runs = []
 
     def _drop(self, read: Read, entries: Entries) -> None:
-        """Of an older revision: nobody gets it, and its bytes are let go of."""
+        """Count a read of an older revision as dropped; its entries are released."""
         self.dropped += 1
         self.released += len(entries)
 
     def _failed(self, read: Read, error: HoldfastError | OSError) -> bool:
-        """True: go on at once."""
+        """Handle a read that failed. Returns True if the loop continues at once."""
         if self._revision.is_outdated(read.revision):
             self.dropped += 1
-            return False  # it does not matter any more, and what it was to read is taken care of
+            return False  # `leave_behind` has put its entries back
         self._table.put_back(read.runs)
         read.runs = []
         if isinstance(error, NotFound) and read.start < self._topic.first:
-            return False  # trimmed meanwhile: the next read begins behind it
-        if isinstance(error, NotFound):  # consumers would wait without a word
+            return False  # trimmed meanwhile: the next read begins after it
+        if isinstance(error, NotFound):  # else consumers would wait, and get no error
             error = Corrupt(f"{error}: other code has removed the file of a ledger; restore a backup")
         if isinstance(error, Corrupt) and read.count > 1:
             self._one_by_one = True
             return True
         if isinstance(error, Corrupt) and self._options.skip_damaged:
-            LOG.warning("left out and acknowledged, as skip_damaged says: %s", error)
+            LOG.warning("skipped and acknowledged a damaged entry (skip_damaged): %s", error)
             self._skip(read)
             return True
         if isinstance(error, Corrupt):
@@ -305,7 +308,7 @@ class Reading:
         return False
 
     def _skip(self, read: Read) -> None:
-        """Its only entry is damaged: it is as acknowledged as one can be that nobody has seen."""
+        """Acknowledge the damaged entry of a single read, which no consumer has received."""
         self.damaged += 1
         self._one_by_one = False
         if read.kind == "sequential":
@@ -313,7 +316,7 @@ class Reading:
         self._acking.leave_out(read.start)
 
     def _forget_failure(self) -> None:
-        """The position is another: what could not be read there does not hold up what is here."""
+        """Forget the error of an earlier position, so that reads continue at the new one."""
         if self._retry is not None:
             self._retry.cancel()
             self._retry = None

@@ -1,4 +1,4 @@
-"""What comes back by itself: negatively acknowledged, and its time has come; or held for too long."""
+"""Redeliver messages by time: after a negative acknowledgement, or after the ack timeout."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holdfast.system import Clock
 
 
 class Redelivery:
-    """One timer for all that falls due. `came_back` is called when there is something to read again."""
+    """One timer for all redeliveries of a subscription. It calls `came_back` when some are due."""
 
     def __init__(self, table: Dispatch, clock: Clock, came_back: Callable[[], None]) -> None:
         self._table = table
@@ -29,7 +29,7 @@ class Redelivery:
         self._timed.pop(consumer, None)
 
     def given(self, consumer: Attached) -> None:
-        """The consumer was just given something."""
+        """Note a delivery to a consumer: its ack timeout begins."""
         if not consumer.ack_timeout_ns:
             return
         due_ns = self._clock.monotonic_ns() + consumer.ack_timeout_ns
@@ -37,7 +37,7 @@ class Redelivery:
             self.arm()
 
     def arm(self) -> None:
-        """See to it that the timer rings when the next thing is due."""
+        """Set the timer to the next redelivery that is due."""
         due = [self._table.next_due] if self._table.next_due else []
         for each in self._timed.values():
             if oldest := self._table.oldest_ns(each.id):

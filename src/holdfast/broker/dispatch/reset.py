@@ -1,7 +1,7 @@
 """Resets and advances: durable first, then memory, then the callers that wait.
 
 ```
- reset:  start ─► submit Reset(token, expected) ─► stable ─► follow ─► endpoints: cleared ─► caller told
+ reset:  start ─► submit Reset(token, expected) ─► stable ─► follow ─► endpoints: cleared ─► call returns
            │ window open: no reads                 │ refused  position, tables and revision in one step,
            │                                       ▼          and the window ends
            │                                     end, no change
@@ -11,8 +11,8 @@
 `follow` (`_follow_reset`) is the only place where a reset changes memory. It serves the notice of a durable
 subscription, the outcome of a volatile one, a fence, and a reset that another member submitted.
 
-One window at a time: a second reset waits for the first (**I56**). The window does not belong to the caller:
-a task of the dispatcher carries the reset out, and the guard ends the window if that task is gone (**I57**).
+One window at a time: a second reset waits for the first (**I56**). The window does not belong to the caller.
+A task of the dispatcher carries the reset out, and the guard ends the window if that task is gone (**I57**).
 """
 
 from __future__ import annotations
@@ -32,7 +32,10 @@ from holdfast.system import Clock, Randomness
 
 
 class Resetting:
-    """Changes the position of a cursor. `cleared` is called after every reset, `moved` after every change."""
+    """Changes the position of a cursor.
+
+    It calls `cleared` after every reset, and `moved` after every change.
+    """
 
     def __init__(
         self,
@@ -55,34 +58,34 @@ class Resetting:
         self.revision = RevisionController(cursor.reset_number, cursor.owner_epoch, clock, self._guard)
         self.revisions = 0
         self.rewinds = 0
-        """Those of them that no event made."""
+        """Number of revisions without an event."""
         self._acking: Acking
         self._reading: Reading
         self._forwarded = 0
-        """Up to where an advance was followed."""
+        """Position up to which an advance was followed."""
         self._fencing: Window | None = None
         self._tasks: dict[asyncio.Task[Any], None] = {}
         self._stopped: Exception | None = None
 
     def serve(self, acking: Acking, reading: Reading) -> None:
-        """What else changes with the position."""
+        """Set the parts that change together with the position."""
         self._acking = acking
         self._reading = reading
         self._expect()
 
     def _expect(self) -> None:
-        """What may have been delivered before the last reset, by whichever life or owner (**I58**)."""
+        """Mark entries that may have been delivered before the last reset as undelivered (**I58**)."""
         cursor = self._cursor
         self._table.expect(max(cursor.target, cursor.acks.acked_to), cursor.reach)
 
-    # -- what callers ask for --------------------------------------------------------------------------
+    # -- calls -----------------------------------------------------------------------------------------
 
     async def reset(self, target: int, timeout_s: float) -> Revision:
-        """Go on from `target`, whatever was delivered or acknowledged.
+        """Move the cursor to `target`, and forget deliveries and acknowledgements above it.
 
         Raises:
-            CursorModifying: others were resetting for so long, or came first; this call changed nothing.
-            Timeout: it is under way, and may still happen or not; `reset_number` tells which.
+            CursorModifying: other resets came first, or took until the timeout. Nothing was changed.
+            Timeout: the reset is under way, and may still happen; `reset_number` tells.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
@@ -97,21 +100,23 @@ class Resetting:
                     await self.revision.closed()
             except TimeoutError:
                 raise CursorModifying(
-                    f"subscription {self._cursor.name} was being reset by others for {timeout_s} s; this "
-                    "call changed nothing: try again"
+                    f"other resets of subscription {self._cursor.name} were under way for {timeout_s} s; "
+                    "this call changed nothing: try again"
                 ) from None
-        self._acking.flush()  # what was acknowledged before comes before it
+        self._acking.flush()  # earlier acknowledgements precede the reset in the order
         self._reading.leave_behind()
         task = loop.create_task(self._carry_out(window, target), name=f"reset of {self._cursor.name}")
         await self._follow(task, max(0.0, deadline - loop.time()), f"the reset to {target}")
         return task.result()
 
     async def advance(self, to: int | None, skip: int | None, timeout_s: float | None) -> int:
-        """Acknowledge everything below `to`, or the next `skip` entries of the backlog; where it stands then.
+        """Acknowledge everything below `to`, or the next `skip` entries of the backlog.
+
+        Returns the new position.
 
         Raises:
-            CursorModifying: a reset came first; this call changed nothing.
-            Timeout: it is under way, and may still happen or not.
+            CursorModifying: a reset came first. Nothing was changed.
+            Timeout: the advance is under way, and may still happen.
         """
         self._require_open()
         self._acking.flush()
@@ -124,20 +129,20 @@ class Resetting:
         return task.result()
 
     def moved(self, reset_number: int, acked_to: int) -> None:
-        """Follow an event that has moved the cursor, whichever member submitted it. Idempotent."""
+        """Follow an event that has moved the cursor, of any member. Idempotent."""
         if reset_number > self.revision.reset_number:
             self._follow_reset(reset_number, acked_to)
         elif reset_number == self.revision.reset_number:
             self._forward(acked_to)
 
     def owned(self) -> None:
-        """The owner epoch is another: what was being read before is dropped."""
+        """Follow a raised owner epoch: reads under way are dropped."""
         if self._cursor.owner_epoch != self.revision.owner_epoch:
             self.revision.revise(self._reading.leave_behind, owner_epoch=self._cursor.owner_epoch)
             self._moved()
 
     def rewind(self, editor: Callable[[], None]) -> None:
-        """Change the position and the tables without an event: what is volatile needs none."""
+        """Change the volatile position and tables, without an event."""
 
         def edit() -> None:
             self._reading.leave_behind()
@@ -148,7 +153,7 @@ class Resetting:
         self.revision.revise(edit)
 
     def stop(self, reason: Exception) -> None:
-        """Whoever waits is told."""
+        """Cancel resets and advances; their callers get the reason."""
         self._stopped = reason
         for task in self._tasks:
             task.cancel()
@@ -172,42 +177,42 @@ class Resetting:
         return int(revised.target)
 
     async def _follow(self, task: asyncio.Task[Any], timeout_s: float | None, what: str) -> None:
-        """Wait for the task; it goes on if the caller does not."""
+        """Wait for the task. It continues if the caller is cancelled."""
         self._tasks[task] = None
         task.add_done_callback(lambda done: self._tasks.pop(done, None))
         task.add_done_callback(lambda done: None if done.cancelled() else done.exception())
         done, _ = await asyncio.wait({task}, timeout=timeout_s)
         if not done:
             raise Timeout(
-                f"{what} of subscription {self._cursor.name} had no answer in {timeout_s} s; it may happen "
-                "or not: the reset number and the position will tell"
+                f"{what} of subscription {self._cursor.name} has no outcome after {timeout_s} s; it may "
+                "still happen: look at the reset number and the position"
             )
         if task.cancelled():
             self._require_open()
-            raise Timeout(f"{what} of subscription {self._cursor.name} was abandoned; it may happen or not")
+            raise Timeout(f"{what} of subscription {self._cursor.name} was cancelled; it may still happen")
 
     def _guard(self, window: Window) -> None:
-        """The window has been open for too long: let the order of events decide what became of it."""
+        """Submit a fence for a window that has been open for too long."""
         if self._fencing is window:
             return
         self._fencing = window
         try:
             future = self._submit(Fence(self._cursor.id, window.token, window.expected))
         except HoldfastError:
-            self._fencing = None  # the guard comes again
+            self._fencing = None  # the guard tries again
             return
         future.add_done_callback(lambda done: self._fenced(window, done))
 
     def _fenced(self, window: Window, done: asyncio.Future[Any]) -> None:
         self._fencing = None
         if done.cancelled() or done.exception() is not None:
-            return  # the guard comes again
+            return  # the guard tries again
         self._close(window, done.result().reset_number, done.result().target)
 
     def _close(self, window: Window, reset_number: int, target: int) -> None:
-        """End a window by what the state says: the reset happened, or it never will."""
+        """End a window by the state: the reset has happened, or it never will."""
         if self.revision.window is not window:
-            return  # it ended where the reset was followed, or the guard was quicker
+            return  # the reset was followed before, or the guard came first
         if reset_number > self.revision.reset_number:
             self._follow_reset(reset_number, target)
         else:
@@ -232,7 +237,7 @@ class Resetting:
         return {"reset_number": reset_number, "owner_epoch": self._cursor.owner_epoch}
 
     def _put_at(self, target: int) -> None:
-        """As if nothing from there on had ever been delivered."""
+        """Set position and tables as if nothing from `target` on had been delivered."""
         self._reading.leave_behind()
         self._table.reset(target)
         self._expect()
@@ -241,7 +246,7 @@ class Resetting:
         self._forwarded = target
 
     def _forward(self, acked_to: int) -> None:
-        """The rewind number alone rises: reads in flight are dropped, acknowledgements stay valid."""
+        """Follow an advance: reads in flight are dropped, acknowledgements stay valid."""
         if acked_to <= self._forwarded:
             return
         self._forwarded = acked_to
@@ -255,4 +260,4 @@ class Resetting:
 
     def _require_open(self) -> None:
         if self._stopped is not None:
-            raise Closed(f"subscription {self._cursor.name} is not served any more: {self._stopped}")
+            raise Closed(f"the dispatcher of subscription {self._cursor.name} is closed: {self._stopped}")

@@ -1,7 +1,7 @@
-"""Why does a subscription not go on? The first reason that holds, from the outside in.
+"""Find the reason why a subscription makes no progress.
 
-A backlog that does not shrink is mostly somebody's slowness: no consumer, no permits, messages that nobody
-acknowledges. This names it, so that nobody has to guess; and if nothing stops it, that is said, too.
+A backlog that does not shrink mostly has a cause among the consumers: no consumer, no permits, messages that
+are not acknowledged. The diagnosis names the first cause that holds, or says that nothing stops it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from holdfast.broker.dispatch.types import ConsumerStats, Diagnosis, Reason
 
 @dataclass(frozen=True)
 class Look:
-    """What the diagnosis is made from."""
+    """The figures of a diagnosis."""
 
     backlog: int
     idle_s: float
@@ -23,27 +23,27 @@ class Look:
     consumers: Sequence[ConsumerStats] = ()
     """In the order of choice."""
     single: bool = False
-    """Only the first of them is served."""
+    """Only the first consumer is served."""
     unread: int = 0
     """Entries that wait to be read, for the first time or again."""
     delayed: int = 0
     """Entries that wait for their time after a negative acknowledgement."""
     delayed_s: float = math.inf
-    """When the first of them is due."""
+    """Seconds until the first of them is due."""
     under_revision_s: float | None = None
     reading: tuple[str, int, float] | None = None
     """Kind, start and age in seconds of the oldest read in flight."""
     read_error: str = ""
     damaged: str = ""
-    """What is wrong with the entry that should come next: over the network its consumers are closed."""
+    """The error of the next entry, if it is damaged. The server closes consumers that meet it."""
     unacked_max: int = 0
 
 
 def diagnose(look: Look, stuck_after_s: float) -> Diagnosis:
-    """Say what keeps a subscription from going on.
+    """Say why a subscription makes no progress.
 
-    A subscription without consumers is not stuck: its consumers are offline, and nothing is wrong. But where
-    they found damage, it is.
+    A subscription without consumers is not stuck: its consumers are offline. But it is stuck if they found
+    damage.
 
     Example:
         >>> found = diagnose(Look(backlog=7, idle_s=45, unread=7), stuck_after_s=30)
@@ -55,7 +55,7 @@ def diagnose(look: Look, stuck_after_s: float) -> Diagnosis:
 
 
 def judged(look: Look, reason: str, text: str, stuck_after_s: float) -> Diagnosis:
-    """The diagnosis of a reason that was found."""
+    """Return the diagnosis of a reason that was found."""
     stuck = look.backlog > 0 and look.idle_s >= stuck_after_s and reason != Reason.NO_CONSUMERS
     return Diagnosis(reason, text, look.idle_s, stuck)
 
@@ -69,7 +69,7 @@ def _reason(look: Look) -> tuple[str, str]:
         text = f"a reset has been under way for {look.under_revision_s:.1f} s, and reads are refused"
         return Reason.UNDER_REVISION, text
     if look.damaged:
-        return Reason.READ_FAILED, f"what comes next is damaged: {look.damaged}"
+        return Reason.READ_FAILED, f"the next entry is damaged: {look.damaged}"
     if not served:
         return Reason.NO_CONSUMERS, f"{look.backlog} entries, and no consumer"
     if look.unread == 0 and look.reading is None:
@@ -79,7 +79,7 @@ def _reason(look: Look) -> tuple[str, str]:
                 f"{look.delayed} entries wait for redelivery, the first in {look.delayed_s:.1f} s; {holders}"
             )
             return Reason.DELAYED, text
-        return Reason.ALL_PENDING, f"all was delivered and is not acknowledged: {holders}"
+        return Reason.ALL_PENDING, f"all entries were delivered and are not acknowledged: {holders}"
     if not willing:
         paused = [each for each in served if each.paused and each.permits > 0]
         text = f"{look.unread} entries to read, no permits at {_names(served)}: the queues there are full"
@@ -93,7 +93,7 @@ def _reason(look: Look) -> tuple[str, str]:
         kind, start, age_s = look.reading
         return Reason.READ_IN_FLIGHT, f"a {kind} read from {start} on has been in flight for {age_s:.1f} s"
     if look.read_error:
-        return Reason.READ_FAILED, f"the last read failed, and is tried again: {look.read_error}"
+        return Reason.READ_FAILED, f"the last read failed, and is retried: {look.read_error}"
     return Reason.NOTHING, f"{look.unread} entries to read, permits at {_names(willing)}, no read in flight"
 
 

@@ -1,4 +1,4 @@
-"""What a dispatcher is given, what it is told, and what a look at it shows."""
+"""Types of a dispatcher: its interfaces, options and stats."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ Submit: TypeAlias = Callable[[Event], "asyncio.Future[Any]"]
 """Puts an event into the one order; the future has its outcome when it is stable."""
 
 PRIORITY_MOST = (1 << 31) - 1
-"""The tables keep 32 bits of it."""
+"""The largest priority: the tables have 32 bits for it."""
 
 
 def require_options(priority: Any, ack_timeout_s: float | None) -> None:
-    """Check what a consumer asks for before anything is changed for it.
+    """Check a consumer's options before anything is changed for it.
 
     Raises:
         Misuse: an option is out of its range.
@@ -38,22 +38,22 @@ def require_options(priority: Any, ack_timeout_s: float | None) -> None:
 
 
 def require_delay(delay_s: Any) -> None:
-    """Check how long a message is to stay away; None: the back-off decides.
+    """Check the delay of a redelivery; None: the back-off decides.
 
     Raises:
-        Misuse: it is no number of seconds from 0 to a century.
+        Misuse: the delay is not a number of seconds from 0 to `SECONDS_MOST`.
     """
     if delay_s is None:
         return
     if not isinstance(delay_s, int | float) or not 0 <= delay_s <= SECONDS_MOST:
         raise Misuse(
-            f"a delay of {delay_s!r} s before a message comes again; use 0 to {SECONDS_MOST:.0f}, or None "
-            "for one that grows each time"
+            f"a delay of {delay_s!r} s before redelivery; use 0 to {SECONDS_MOST:.0f}, or None for one that "
+            "grows each time"
         )
 
 
 class TopicReader(Protocol):
-    """The topic, as far as it may be seen: ordinals in `[first, visible)`."""
+    """A topic, as a dispatcher reads it: ordinals in `[first, visible)`."""
 
     @property
     def name(self) -> str: ...
@@ -63,11 +63,11 @@ class TopicReader(Protocol):
     def visible(self) -> int: ...
 
     async def read(self, ordinal: int, count_max: int, size_max: int) -> Entries:
-        """A run from this ordinal on: at least one entry."""
+        """Read a run of at least one entry from an ordinal on."""
 
 
 class Cursor(Protocol):
-    """The subscription's state: changed by events alone, as they are applied."""
+    """The state of a subscription. Only events change it."""
 
     @property
     def id(self) -> int: ...
@@ -86,30 +86,30 @@ class Cursor(Protocol):
 
 
 class Endpoint(Protocol):
-    """A consumer's end: called on the loop. It may call the dispatcher back."""
+    """The end of a consumer. Called on the loop; it may call the dispatcher."""
 
     def deliver(self, batch: Batch) -> None:
-        """These messages are its own until it acknowledges them or gives them back."""
+        """Take messages. The consumer owns them until it acknowledges them or gives them back."""
 
     def cleared(self, reset_number: int) -> None:
-        """Drop what was not taken yet: it is void, or is delivered again.
+        """Drop messages that were not taken yet: they are void, or will be redelivered.
 
         Permits stay as they are. An endpoint that drops messages grants permits anew (`Dispatcher.grant`).
         """
 
     def active(self, active: bool) -> None:
-        """Of an exclusive or failover subscription: it is the one that is served, or is no longer."""
+        """Note whether this consumer of an exclusive or failover subscription is the active one."""
 
     def failed(self, error: Exception) -> None:
-        """What should come next is damaged on the disk. It is tried again; a seek or a skip leads past it."""
+        """Note that the next entry is damaged; reads of it are retried."""
 
     def closed(self, reason: Exception) -> None:
-        """Nothing more will come."""
+        """Note that nothing more will be delivered."""
 
 
 @dataclass(frozen=True)
 class DispatchOptions:
-    """How a subscription is served.
+    """Options of a dispatcher.
 
     Example:
         >>> DispatchOptions(nack_first_s=0.5).nack_factor
@@ -117,34 +117,34 @@ class DispatchOptions:
     """
 
     read_entries: int = 1000
-    """At most so many entries in one read."""
+    """Largest number of entries in one read."""
     read_bytes: int = 512 << 10
-    """At most so many bytes in one read, except for one entry that is larger. A client that does not read is
-    sent one read more than its write buffer takes: this is what an idle reader costs."""
+    """Largest number of bytes in one read, except for a single entry that is larger. A client that does not
+    read its socket costs one such read beyond its write buffer."""
     turn_entries: int = 20
-    """Shared: so many entries go to one consumer before it is the next one's turn."""
+    """Entries that one consumer of a shared subscription gets before the next one's turn."""
     unacked_max: int = 0
-    """A consumer that holds so many unacknowledged messages is given no more; 0: no limit."""
+    """Unacknowledged messages at which a consumer gets no more; 0: no limit."""
     nack_first_s: float = 1.0
-    """How long a message stays away after its first negative acknowledgement."""
+    """Delay of redelivery after the first negative acknowledgement of a message."""
     nack_factor: float = 2.0
-    """By how much that grows with every further one."""
+    """Factor by which the delay grows with every further one."""
     nack_most_s: float = 60.0
     guard_s: float = 30.0
-    """A reset that has not ended after this time is fenced off; tried again each time it passes."""
+    """Time after which a reset without an outcome is fenced. The fence is retried at this interval."""
     retry_first_s: float = 0.1
-    """After a read that failed; doubles up to `retry_most_s`."""
+    """Delay after a read that failed. It doubles up to `retry_most_s`."""
     retry_most_s: float = 10.0
     skip_damaged: bool = False
-    """An entry that is damaged is acknowledged, left out and counted. Else consumers get the error."""
+    """Skip damaged entries: acknowledge and count them. Else consumers get the error."""
     stuck_after_s: float = 30.0
-    """A backlog without any progress for so long is reported as stuck, if there are consumers."""
+    """Time without progress after which a backlog with consumers is reported as stuck."""
 
     def back_off(self, delay_s: float | None) -> tuple[float, float, float]:
-        """For how long a message stays away: at first, the factor by which that grows, at most.
+        """Return the first delay of redelivery, its factor and the longest delay.
 
         Raises:
-            Misuse: a delay that cannot be counted.
+            Misuse: the delay is out of its range.
         """
         require_delay(delay_s)
         if delay_s is None:
@@ -160,24 +160,24 @@ class ConsumerStats:
     name: str
     priority: int
     active: bool
-    """It is served: always, on a shared subscription."""
+    """Whether it is served: always, on a shared subscription."""
     permits: int
-    """Messages that it may still be given; below zero by less than one entry."""
+    """Messages that it may still be sent; below zero by less than one entry."""
     pending_entries: int
-    """Given to it and not acknowledged."""
+    """Delivered to it and not acknowledged."""
     pending_messages: int
     delivered_entries: int
     delivered_messages: int
     redelivered_entries: int
     oldest_pending_s: float
-    """How long it has held the entry that it has held longest."""
+    """Time since the oldest pending entry was delivered."""
     delivered_bytes: int = 0
     paused: bool = False
-    """It gets nothing, whatever its permits: its connection is slow to read."""
+    """It gets nothing, even with permits: its connection is slow to read."""
 
 
 class Reason:
-    """Why a subscription stands still. `Diagnosis.reason` is one of these."""
+    """Reasons why a subscription makes no progress. `Diagnosis.reason` is one of these."""
 
     NO_BACKLOG = "no backlog"
     UNDER_REVISION = "under revision"
@@ -193,60 +193,60 @@ class Reason:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What keeps a subscription from going on."""
+    """Why a subscription makes no progress."""
 
     reason: str
     """One of `Reason`."""
     text: str
-    """The same with names, numbers and times, for people."""
+    """The reason as a sentence, with names, numbers and times."""
     idle_s: float
-    """How long ago something was delivered, acknowledged or moved."""
+    """Time since the last delivery, acknowledgement or move of the cursor."""
     stuck: bool
     """There are consumers and a backlog, and it has been idle for too long."""
 
 
 @dataclass(frozen=True)
 class DispatcherStats:
-    """A look at how one subscription is served."""
+    """Stats of one subscription and its consumers."""
 
     type: SubscriptionType | None
-    """None: it has had no consumer yet."""
+    """None: no consumer was attached yet."""
     revision: Revision
     """Reset number, owner epoch, rewind number."""
     revisions: int
-    """How often the position was changed by something other than reading, since this dispatcher was made."""
+    """Number of changes of the position other than by reads, since this dispatcher exists."""
     under_revision: bool
     under_revision_s: float
     read_position: int
     """The ordinal that the next sequential read begins with."""
     acked_to: int
     backlog: int
-    """Visible and not acknowledged, in entries, exactly."""
+    """The exact number of entries that are visible and not acknowledged."""
     consumers: tuple[ConsumerStats, ...]
-    """In the order of choice: best priority first, then who joined first."""
+    """In the order in which they are served: by priority, then by time of joining."""
     pending_entries: int
     replay_entries: int
     """To be read again."""
     delayed_entries: int
-    """Negatively acknowledged; they wait for their time."""
+    """Negatively acknowledged, and not yet due."""
     reading: tuple[str, ...]
     """The kinds of the reads in flight."""
     waiting: bool
-    """Somebody could be given more, and there is no more."""
+    """A consumer has permits, and all visible entries are read."""
     reads_sequential: int
     reads_replay: int
     reads_refused: int
-    """Not begun, because the cursor was under revision."""
+    """Not started, because a reset was under way."""
     reads_dropped: int
-    """Begun, and not used, because the revision had changed."""
+    """Started, and not used, because the revision had changed."""
     entries_released: int
-    """Let go of by those."""
+    """Entries of dropped reads."""
     entries_filtered: int
-    """Read, and not handed out, because they were acknowledged."""
+    """Read, and not delivered, because they were acknowledged."""
     acks_outdated: int
-    """Messages whose acknowledgement came from before a reset, and had no effect."""
+    """Messages that were delivered before a reset, so that their acknowledgement had no effect."""
     last_error: str
-    """Of the last read that failed; empty while reading succeeds."""
+    """Error of the last read; empty if it succeeded."""
     diagnosis: Diagnosis
     entries_damaged: int = 0
-    """Left out because they were damaged on the disk (`skip_damaged`)."""
+    """Skipped because they were damaged on the disk (`skip_damaged`)."""

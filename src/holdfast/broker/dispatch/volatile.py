@@ -1,4 +1,4 @@
-"""Subscriptions that leave no trace: a reader's cursor, changed by the same events, applied on the spot."""
+"""Volatile subscriptions: cursors in memory, changed by the same events, which are applied at once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from holdfast.ledger.acks import AckState
 
 
 class _Reach:
-    """As much of a topic as its readers see, in the place of its ledgers."""
+    """The visible range of a topic, in the place of its ledgers."""
 
     def __init__(self, topic: TopicReader) -> None:
         self._topic = topic
@@ -34,7 +34,7 @@ class _TopicState:
 
 
 class _State:
-    """What the events of a subscription ask of a broker's state, for one subscription alone."""
+    """A broker's state with one subscription, as its events use it."""
 
     def __init__(self, subscription: SubscriptionState, topic: TopicReader) -> None:
         self._subscription = subscription
@@ -44,11 +44,11 @@ class _State:
         return self._subscription
 
     def touch(self, _: object) -> None:
-        """Nothing is kept."""
+        """Do nothing: the state is in memory only."""
 
 
 class VolatileSubscription(SubscriptionState):
-    """A cursor that nobody else knows. `submit` in the place of the broker's makes a dispatcher its own.
+    """A cursor in memory. A dispatcher uses its `submit` in place of the engine's.
 
     Example:
         >>> import asyncio
@@ -67,15 +67,15 @@ class VolatileSubscription(SubscriptionState):
         self._state = _State(self, topic)
 
     def submit(self, event: Event) -> asyncio.Future[Any]:
-        """Apply it now: there is no order to wait for, and nothing to lose."""
+        """Apply an event at once: it needs no order, and nothing is durable."""
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         try:
             future.set_result(self.apply(event))
         except HoldfastError as error:
             future.set_exception(error)
-            future.exception()  # who does not wait for it is not warned of it
+            future.exception()  # marks it as seen: asyncio does not warn if the caller does not wait
         return future
 
     def apply(self, event: Event) -> Any:
-        """The outcome of an event of this subscription."""
+        """Apply an event of this subscription, and return its outcome."""
         return event.apply(cast(BrokerState, self._state), Context(None, 0))
