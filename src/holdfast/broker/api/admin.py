@@ -41,7 +41,9 @@ PEEK_BYTES = 8 << 20
 
 
 class Admin:
-    """What operators do. Each call returns when its effect is durable.
+    """Administration of topics, subscriptions, tenants and namespaces.
+
+    Each call returns when its effect is durable.
 
     Example:
         >>> import asyncio, holdfast, tempfile
@@ -61,10 +63,10 @@ class Admin:
     # -- topics ----------------------------------------------------------------------------------------
 
     async def create_topic(self, name: str, **policies: Any) -> None:
-        """Make a topic. Policies as in `set_policies`.
+        """Create a topic. Policies are those of `set_policies`.
 
         Raises:
-            Exists: there is one of that name.
+            Exists: there is a topic of that name.
         """
         await self._broker.create_topic(topic_name(name), _policies(policies))
 
@@ -72,16 +74,16 @@ class Admin:
         """Delete a topic with its messages and subscriptions.
 
         Raises:
-            Busy: it has producers or subscriptions, and `force` was not given.
+            Busy: the topic has producers or subscriptions, and `force` was not given.
         """
         await self._submit(TopicDelete(self._topic(name).state.id, force))
 
     def topics(self) -> list[str]:
-        """The names of all topics, sorted."""
+        """Return the names of all topics, sorted."""
         return sorted(topic.state.name for topic in self._broker.topics.values())
 
     def topic_stats(self, name: str) -> TopicStats:
-        """A look at a topic, its ledgers and its subscriptions."""
+        """Return stats of a topic, its ledgers and its subscriptions."""
         topic = self._topic(name)
         state = topic.state
         subscriptions = {
@@ -102,24 +104,24 @@ class Admin:
         )
 
     async def terminate(self, name: str) -> MessageId:
-        """Nothing more can be published to it. The id of its last message."""
+        """Refuse further publishes to a topic; return the id of its last message."""
         topic = self._topic(name)
         await self._submit(TopicTerminate(topic.state.id))
         return topic.last_id()
 
     async def truncate(self, name: str) -> None:
-        """Drop all messages; every subscription stands at the end."""
+        """Delete all messages of a topic; every subscription advances to the end."""
         await self._submit(TopicTruncate(self._topic(name).state.id))
 
     def policies(self, name: str) -> Policies:
-        """The topic's own settings; None where the broker's apply."""
+        """Return the topic's own policies; None: the value from above applies."""
         return self._topic(name).state.policies
 
     async def set_policies(self, name: str, **policies: Any) -> None:
-        """Change settings of a topic; None goes back to its namespace's, and the broker's.
+        """Change policies of a topic; None: those of its namespace or the broker apply again.
 
-        There are `retention_bytes`, `retention_s`, `retention_both`, `ttl_s`, `roll_bytes`, `roll_entries`,
-        `roll_age_s` and `deduplication`.
+        The names are `retention_bytes`, `retention_s`, `retention_both`, `ttl_s`, `roll_bytes`,
+        `roll_entries`, `roll_age_s` and `deduplication`.
         """
         topic = self._topic(name)
         await self._submit(PolicySet(topic.state.id, _policies(policies), sorted(policies)))
@@ -132,27 +134,27 @@ class Admin:
             await self._submit(LedgerRoll(topic.state.id, ledger))
 
     async def trim(self, name: str) -> int:
-        """Drop the sealed ledgers that nobody needs and no retention keeps: how many entries went."""
+        """Trim a topic, and return the number of entries deleted."""
         topic = self._topic(name)
         before = topic.first
         await self._submit(trim_event(self._broker, topic))
         return topic.first - before
 
     async def forget_producer(self, name: str, producer: str) -> None:
-        """Forget the last sequence number of a producer's name: its next message is no duplicate."""
+        """Forget the last sequence number of a producer's name; the next message counts as new."""
         await self._submit(DeduplicationForget(self._topic(name).state.id, producer))
 
     def last_id(self, name: str) -> MessageId:
-        """The id of the last visible message."""
+        """Return the id of the last visible message."""
         return self._topic(name).last_id()
 
     # -- subscriptions ---------------------------------------------------------------------------------
 
     async def create_subscription(self, topic: str, name: str, start: Start = "latest") -> None:
-        """Make a durable subscription.
+        """Create a durable subscription.
 
         Raises:
-            Exists: the topic has one of that name.
+            Exists: the topic has a subscription of that name.
         """
         checked_name(name, "a subscription")
         where = await self._broker.ensure_topic(topic)
@@ -162,26 +164,28 @@ class Admin:
         """Delete a subscription.
 
         Raises:
-            Busy: it has consumers, and `force` was not given.
+            Busy: the subscription has consumers, and `force` was not given.
         """
         _, subscription = self._subscription(topic, name)
         await self._submit(SubscriptionDelete(subscription.id, force))
 
     def subscriptions(self, topic: str) -> list[str]:
-        """The names of a topic's durable subscriptions, sorted."""
+        """Return the names of a topic's durable subscriptions, sorted."""
         return sorted(self._topic(topic).state.subscriptions)
 
     def subscription_stats(self, topic: str, name: str) -> SubscriptionStats:
-        """A look at a subscription's cursor and how it is served."""
+        """Return stats of a subscription's cursor and its consumers."""
         return self._subscription_stats(*self._subscription(topic, name))
 
     async def reset(self, topic: str, name: str, to: Start, timeout: float | None = None) -> None:
-        """Go on from another place. When it returns, nothing of before is delivered any more, and no
-        acknowledgement of before undoes it.
+        """Reset a subscription to another place in its topic.
+
+        After the call, no message of an earlier read is delivered, and no earlier acknowledgement has an
+        effect.
 
         Raises:
-            CursorModifying: another reset was under way for too long.
-            Timeout: it is not known whether the reset happened; ask again, or look at the stats.
+            CursorModifying: another reset was under way until the timeout. Nothing was changed.
+            Timeout: it is not known whether the reset happened; call again, or look at the stats.
         """
         where, subscription = self._subscription(topic, name)
         target = await self._broker.place(where, to)
@@ -191,7 +195,7 @@ class Admin:
     async def skip(self, topic: str, name: str, count: int) -> None:
         """Acknowledge the next `count` entries of the backlog."""
         if count < 1:
-            raise Misuse(f"skip {count} entries; skip 1 or more")
+            raise Misuse(f"cannot skip {count} entries of {topic}; skip 1 or more")
         where, subscription = self._subscription(topic, name)
         await self._broker.dispatcher(where, subscription).advance(skip=count)
 
@@ -201,14 +205,14 @@ class Admin:
         await self._broker.dispatcher(where, subscription).advance(to=where.visible)
 
     async def expire(self, topic: str, name: str, older_than_s: float) -> None:
-        """Acknowledge what was published longer ago than that."""
+        """Acknowledge messages that are older."""
         where, subscription = self._subscription(topic, name)
         await self._broker.expire(where, subscription, older_than_s)
 
     # -- direct reads ----------------------------------------------------------------------------------
 
     async def peek(self, topic: str, name: str, count: int = 1) -> list[TopicMessage]:
-        """The next messages that a subscription has yet to acknowledge. Changes nothing."""
+        """Return the next unacknowledged messages of a subscription. Changes nothing."""
         where, subscription = self._subscription(topic, name)
         acks = subscription.acks
         ordinal, found = max(acks.acked_to, where.first), list[TopicMessage]()
@@ -223,7 +227,7 @@ class Admin:
         return found[:count]
 
     async def examine(self, topic: str, start: Start = "earliest", count: int = 1) -> list[TopicMessage]:
-        """Messages from a place on, whoever has acknowledged them. Changes nothing."""
+        """Return messages from a place on, acknowledged or not. Changes nothing."""
         where = self._topic(topic)
         ordinal, found = await self._broker.place(where, start), list[TopicMessage]()
         while len(found) < count:
@@ -235,20 +239,20 @@ class Admin:
         return found[:count]
 
     async def get(self, topic: str, id: MessageId) -> TopicMessage:  # noqa: A002  # as everywhere
-        """The message with this id.
+        """Return the message with an id.
 
         Raises:
-            NotFound: there is none, or it was trimmed.
+            NotFound: the message does not exist, or was trimmed.
         """
         where = self._topic(topic)
         ordinal = where.ordinal_of(id)
         if not where.first <= ordinal < where.visible or where.id_of(ordinal) != (id.ledger, id.entry, -1):
-            raise NotFound(f"{where.state.name} has no message {id}; `examine` shows what is there")
+            raise NotFound(f"{where.name} has no message {id}; `examine` returns the messages that it has")
         entries = await where.read(ordinal, 1, PEEK_BYTES)
         return where.messages(entries, [0], None)[max(id.batch, 0)]
 
     async def time_of(self, topic: str, time: datetime | int) -> MessageId:
-        """The id of the first message published at or after a time; the last id where there is none."""
+        """Return the id of the first message from a time on, or the last id."""
         where = self._topic(topic)
         ordinal = await self._broker.place(where, time)
         return where.id_of(ordinal) if ordinal < where.visible else where.last_id()
@@ -256,53 +260,53 @@ class Admin:
     # -- tenants and namespaces ------------------------------------------------------------------------
 
     def tenants(self) -> dict[str, Tenant]:
-        """Who has namespaces, by name."""
+        """Return all tenants by name."""
         return dict(sorted(self._broker.machine.state.namespaces.tenants.items()))
 
     def tenant(self, name: str) -> Tenant | None:
-        """Return a tenant, or None if there is none of this name."""
+        """Return a tenant, or None if it does not exist."""
         return self._broker.machine.state.namespaces.tenants.get(name)
 
     async def create_tenant(
         self, name: str, admin_roles: Sequence[str] = (), allowed_clusters: Sequence[str] = ()
     ) -> None:
-        """Make a tenant.
+        """Create a tenant.
 
         Raises:
-            Exists: there is one of that name.
+            Exists: there is a tenant of that name.
         """
         await self._submit(TenantCreate(name, list(admin_roles), list(allowed_clusters)))
 
     async def update_tenant(
         self, name: str, admin_roles: Sequence[str] = (), allowed_clusters: Sequence[str] = ()
     ) -> None:
-        """Replace who may administer a tenant, and where it may be."""
+        """Replace the admin roles and the clusters of a tenant."""
         await self._submit(TenantUpdate(name, list(admin_roles), list(allowed_clusters)))
 
     async def delete_tenant(self, name: str, force: bool = False) -> None:
         """Delete a tenant; with `force`, with its namespaces and their topics.
 
         Raises:
-            Busy: it has namespaces, and `force` was not given.
+            Busy: the tenant has namespaces, and `force` was not given.
         """
         await self._submit(TenantDelete(name, force))
 
     def namespaces(self, tenant: str) -> list[str]:
-        """The namespaces of a tenant, as `tenant/namespace`, sorted.
+        """Return the namespaces of a tenant, as `tenant/namespace`, sorted.
 
         Raises:
-            NotFound: there is no such tenant.
+            NotFound: the tenant does not exist.
         """
         namespaces = self._broker.machine.state.namespaces
         namespaces.require_tenant(tenant)
         return namespaces.of(tenant)
 
     async def create_namespace(self, name: str, **policies: Any) -> None:
-        """Make a namespace, `tenant/namespace`. Its policies hold for topics that say nothing themselves.
+        """Create a namespace, `tenant/namespace`. Its topics inherit its policies.
 
         Raises:
-            Exists: there is one of that name.
-            NotFound: there is no such tenant.
+            Exists: there is a namespace of that name.
+            NotFound: the tenant does not exist.
         """
         await self._submit(NamespaceCreate(name, _policies(policies)))
 
@@ -310,20 +314,20 @@ class Admin:
         """Delete a namespace; with `force`, with its topics.
 
         Raises:
-            Busy: it has topics, and `force` was not given.
+            Busy: the namespace has topics, and `force` was not given.
         """
         await self._submit(NamespaceDelete(name, force))
 
     def namespace_policies(self, name: str) -> Policies:
-        """What a namespace says; None where the broker's options hold.
+        """Return the policies of a namespace; None: the broker's options apply.
 
         Raises:
-            NotFound: there is no such namespace.
+            NotFound: the namespace does not exist.
         """
         return self._broker.machine.state.namespaces.require(name)
 
     async def set_namespace_policies(self, name: str, **policies: Any) -> None:
-        """Change settings of a namespace: those of `set_policies`."""
+        """Change policies of a namespace, as `set_policies` does for a topic."""
         await self._submit(NamespaceUpdate(name, _policies(policies), sorted(policies)))
 
     def has_namespace(self, name: str) -> bool:
@@ -331,7 +335,7 @@ class Admin:
         return name in self._broker.machine.state.namespaces.policies
 
     def applied_policies(self, name: str) -> Policies:
-        """Return the policies that hold for a topic: its own, its namespace's, else the broker's."""
+        """Return the policies that apply to a topic: its own, its namespace's, the broker's."""
         topic, options = self._topic(name), self._broker.options
         least = Policies(
             retention_bytes=options.retention_bytes,
@@ -343,13 +347,13 @@ class Admin:
     # -- the broker ------------------------------------------------------------------------------------
 
     async def snapshot(self) -> None:
-        """Write a snapshot now: the next start has nothing to do again."""
+        """Write a snapshot now, so that the next start has no journal to redo."""
         await self._broker.store.snapshot()
 
     async def repair_time(self) -> float:
-        """Set log time back to this machine's clock; by how many seconds it was ahead.
+        """Set log time back to this machine's clock; return how many seconds it was ahead.
 
-        Look at the clock first: log time only ever goes back by this, and ages of messages follow it.
+        Check the clock first: this is the only call that sets log time back, and ages follow log time.
         """
         ahead_s = self._broker.log_time_ahead_s
         if ahead_s > 0:

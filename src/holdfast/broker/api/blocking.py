@@ -1,6 +1,6 @@
-"""The broker for programs without an event loop: the same names, and calls that wait.
+"""The broker for programs without an event loop: the same names, and calls that block.
 
-The broker runs on a loop of its own, in a thread; every call is handed to it. Calls may come from any thread.
+The broker runs on a loop of its own, in a thread. Every call is run there, and may come from any thread.
 """
 
 from __future__ import annotations
@@ -50,22 +50,23 @@ class Runner:
 
     @staticmethod
     async def _cancel_all() -> None:
-        """Whoever called while another thread closed the broker is not left waiting."""
-        await asyncio.sleep(0)  # calls that were handed over just now become tasks
+        """Cancel calls of other threads that are still under way."""
+        await asyncio.sleep(0)  # calls that were passed on just now become tasks
         tasks = asyncio.all_tasks() - {asyncio.current_task()}
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def __call__(self, work: Coroutine[Any, Any, Answer]) -> Answer:
-        """Run it on the loop and wait. Ctrl-C while waiting cancels it there.
+        """Run a coroutine on the loop, and wait for it. Ctrl-C cancels it.
 
         Raises:
-            Misuse: this is a child of the process that opened the broker.
+            Misuse: this process is a child of the one that opened the broker.
+            Closed: the broker was closed.
         """
         if self.forked:
             work.close()
-            raise Misuse("the broker was opened before fork(), and its thread is the parent's; use it there")
+            raise Misuse("the broker was opened before fork(); use it in the parent, which has its thread")
         if threading.current_thread() is self._thread:
             work.close()
             raise Closed("the blocking broker was called from inside its own loop; use the async form there")
@@ -84,11 +85,11 @@ class Runner:
 
     @property
     def forked(self) -> bool:
-        """Is this a child of the process that opened the broker?"""
+        """Whether this process is a child of the one that opened the broker."""
         return os.getpid() != self._pid
 
     def finish(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run the last work, and stop. In a child there is nothing to end: all of it is the parent's."""
+        """Run a last coroutine, and stop the loop. In a child process, do nothing."""
         if self.forked:
             work.close()
             return
@@ -224,7 +225,7 @@ async def _call(function: Callable[[], Answer]) -> Answer:
 
 
 class BlockingAdmin:
-    """`Admin`, waiting: every method of it, by the same name."""
+    """The blocking form of `Admin`: all its methods, by the same names."""
 
     def __init__(self, run: Runner, broker: Broker) -> None:
         self._run = run
@@ -245,7 +246,7 @@ class BlockingAdmin:
 
 
 class BlockingBroker:
-    """`Broker`, waiting: what `with Broker.open(path) as broker` gives.
+    """The blocking form of `Broker`: `with Broker.open(path) as broker` enters one.
 
     Example:
         >>> import holdfast, tempfile

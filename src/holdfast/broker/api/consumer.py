@@ -1,4 +1,4 @@
-"""Consuming: a consumer's place on a subscription, and the reader, which is a consumer without one."""
+"""Consumers of subscriptions, and readers, which need no subscription."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ Start = Literal["earliest", "latest"] | MessageId | datetime | int
 
 
 RECEIVER_QUEUE_MAX = (1 << 32) - 1
-"""Messages: as many permits as one request of a client can give."""
+"""Messages: one request of a client can give at most this many permits."""
 
 
 class Inbox:
-    """Batches that were dispatched and not yet taken: the endpoint of a dispatcher.
+    """The endpoint of a consumer: batches that were delivered and not yet taken.
 
-    Permits are given for `size` messages, and again when half of them were taken.
+    It gives permits for `size` messages, and more when half of them were taken.
     """
 
     def __init__(self, size: Any) -> None:
@@ -45,12 +45,12 @@ class Inbox:
         self._batches: deque[Batch] = deque()
         self._current: Iterator[TopicMessage] = iter(())
         self._ahead: TopicMessage | None = None
-        """The next one, if somebody has looked whether there is one."""
+        """The next message, if `empty` has fetched it."""
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._taken = 0
         self._end: Exception | None = None
         self._damage: Exception | None = None
-        """Why nothing comes, until something does."""
+        """The error of the next entry, until something is delivered."""
         self._flow: tuple[Dispatcher, int] | None = None
         self.is_active = True
 
@@ -59,7 +59,7 @@ class Inbox:
         self._taken = 0
         dispatcher.flow(consumer, self.size)
 
-    # -- what the dispatcher calls ---------------------------------------------------------------------
+    # -- calls of the dispatcher -----------------------------------------------------------------------
 
     def deliver(self, batch: Batch) -> None:
         self._damage = None
@@ -67,7 +67,7 @@ class Inbox:
         self._wake()
 
     def cleared(self, reset_number: int) -> None:
-        """Drop what was not taken yet, and grant permits for a whole queue."""
+        """Drop messages that were not taken, and grant permits for a whole queue."""
         self._damage = None
         self._batches.clear()
         self._current = iter(())
@@ -88,17 +88,17 @@ class Inbox:
         self._end = reason
         self._wake()
 
-    # -- what the consumer calls -----------------------------------------------------------------------
+    # -- calls of the consumer -------------------------------------------------------------------------
 
     @property
     def empty(self) -> bool:
-        """Is there nothing to take?"""
+        """Whether there is nothing to take."""
         if self._ahead is None:
             self._ahead = next(self._current, None)
         return self._ahead is None and not self._batches
 
     def take(self, count: int) -> list[TopicMessage]:
-        """Up to that many messages that are here; permits follow."""
+        """Take at most `count` messages that are here, and give permits for them."""
         taken: list[TopicMessage] = []
         if self._ahead is not None:
             taken, self._ahead = [self._ahead], None
@@ -108,7 +108,7 @@ class Inbox:
                 taken.append(message)
             elif self._batches:
                 batch = self._batches.popleft()
-                # A compressed batch is one message here, and was given for as many permits as it holds.
+                # A compressed batch is one message here, and took as many permits as it has messages.
                 self._taken += batch.permits - len(batch)
                 if not taken and len(batch) <= count:
                     taken = list(batch)
@@ -122,11 +122,11 @@ class Inbox:
         return taken
 
     async def arrival(self, timeout: float | None) -> bool:
-        """Wait for something to take; False when the time is over.
+        """Wait for a message; return False after the timeout.
 
         Raises:
-            Closed: nothing will come any more.
-            Corrupt: what should come next is damaged on the disk.
+            Closed: no message will be delivered any more.
+            Corrupt: the next entry is damaged on the disk.
         """
         if self._end is not None:
             raise self._end
@@ -159,7 +159,7 @@ class Inbox:
 
 
 class Receiver(ABC):
-    """What consumers and readers have in common: messages come in, and are taken one by one or many."""
+    """The common part of consumers and readers: receive messages, and seek."""
 
     def __init__(self, broker: Broker, topic: str, receiver_queue: int) -> None:
         self._broker = broker
@@ -171,7 +171,7 @@ class Receiver(ABC):
         self._session = 0
         """Of a consumer of a durable subscription; else 0."""
         self._next = 0
-        """Of a reader: the ordinal of the first entry of which not all messages were taken."""
+        """Of a reader: the first ordinal with messages that were not taken."""
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -187,10 +187,10 @@ class Receiver(ABC):
 
     @abstractmethod
     async def open(self) -> None:
-        """Begin: `async with` does it."""
+        """Attach to the topic. `async with` calls it."""
 
     async def close(self) -> None:
-        """End: messages that were not acknowledged go to other consumers."""
+        """Detach. Messages that were not acknowledged go to other consumers."""
         if self._dispatcher is None:
             return
         dispatcher, self._dispatcher = self._dispatcher, None
@@ -202,25 +202,25 @@ class Receiver(ABC):
         self._inbox.closed(Closed(f"this {type(self).__name__.lower()} of {self._topic_name} was closed"))
 
     async def receive(self, timeout: float | None = None) -> TopicMessage:
-        """The next message; waits for one.
+        """Return the next message; wait for one.
 
         Raises:
-            Timeout: none came in that many seconds.
-            Closed: the broker or the topic has gone.
+            Timeout: no message arrived in that many seconds.
+            Closed: the broker was closed, or the topic deleted.
         """
         return (await self.receive_many(1, timeout))[0]
 
     async def receive_many(self, count: int, timeout: float | None = None) -> list[TopicMessage]:
-        """At least one message and up to `count`: what is here, else what comes first.
+        """Return 1 to `count` messages: those that are here, else the next ones.
 
         Raises:
-            Timeout: none came in that many seconds.
-            Closed: the broker or the topic has gone.
-            Corrupt: what should come next is damaged on the disk; the text names file and position. `seek` or
-                `admin.skip` lead past it, and `skip_damaged` leaves such entries out.
+            Timeout: no message arrived in that many seconds.
+            Closed: the broker was closed, or the topic deleted.
+            Corrupt: the next entry is damaged on the disk; the text names file and position. `seek` or
+                `admin.skip` pass it; the option `skip_damaged` skips all such entries.
         """
         if (type(count) is not int or count < 1) and checked_whole("the count of receive_many", count) < 1:
-            raise Misuse(f"receive_many({count}); ask for 1 or more")
+            raise Misuse(f"receive_many({count}) on {self._topic_name}; ask for 1 or more messages")
         if timeout is not None:
             timeout = checked_timeout(timeout)
         taken = self._attached()._inbox.take(count)
@@ -253,7 +253,7 @@ class Receiver(ABC):
         type_: SubscriptionType,
         ack_timeout_s: float | None,
     ) -> None:
-        """Become a consumer of the dispatcher; if that fails, leave nothing there."""
+        """Attach to the dispatcher; undo all of it if that fails."""
         try:
             id_ = dispatcher.add_consumer(self._inbox, name, priority, type_, ack_timeout_s=ack_timeout_s)
             try:
@@ -278,12 +278,13 @@ class Receiver(ABC):
         return self._dispatcher
 
     async def seek(self, to: Start, timeout: float | None = None) -> None:
-        """Go on from another place. When it returns, nothing of before arrives any more, and no earlier
-        acknowledgement undoes it.
+        """Continue from another place in the topic.
+
+        After the call, no message of an earlier read arrives, and no earlier acknowledgement has an effect.
 
         Raises:
-            CursorModifying: another reset was under way for too long.
-            Timeout: it is not known whether the reset happened; ask again, or look at the stats.
+            CursorModifying: another reset was under way until the timeout. Nothing was changed.
+            Timeout: it is not known whether the reset happened; call again, or look at the stats.
         """
         dispatcher = self._serving()
         timeout = self._broker.options.reset_timeout_s if timeout is None else checked_timeout(timeout)
@@ -294,7 +295,7 @@ class Receiver(ABC):
 
 
 class Consumer(Receiver):
-    """Made by `Broker.consumer`; use it in `async with`.
+    """A consumer of a subscription. `Broker.consumer` returns one; use it in `async with`.
 
     Example:
         >>> import asyncio, holdfast, tempfile
@@ -338,11 +339,12 @@ class Consumer(Receiver):
         self._durable = durable
 
     async def open(self) -> None:
-        """Join the subscription, which is made if it is new: `async with` does it.
+        """Join the subscription, and create it if it is new. `async with` calls it.
 
         Raises:
-            Busy: it is exclusive and has a consumer.
-            Misuse: it has consumers of another type, an option is out of its range, or this consumer is open.
+            Busy: the subscription is exclusive and has a consumer.
+            Misuse: the subscription has consumers of another type, an option is out of its range, or this
+                consumer is open.
         """
         self._require_closed()
         require_options(self._priority, self._ack_timeout)
@@ -363,7 +365,7 @@ class Consumer(Receiver):
         session = await broker.sessions.join(subscription, self.name, self.type, self._priority)
         try:
             self._attach(broker.dispatcher(topic, subscription))
-        except BaseException:  # else its session stays: an exclusive subscription would be busy for ever
+        except BaseException:  # else its session stays, and an exclusive subscription is busy for ever
             broker.sessions.drop_consumer(session)
             raise
         self._session = session
@@ -373,14 +375,14 @@ class Consumer(Receiver):
 
     @property
     def active(self) -> bool:
-        """Of a failover subscription, this consumer is the one that gets the messages."""
+        """Whether this consumer of a failover subscription gets the messages."""
         return self._inbox.is_active
 
     async def ack(self, message: TopicMessage, receipt: bool | None = None) -> None:
-        """Acknowledge one message: it does not come again.
+        """Acknowledge one message: it is not delivered again.
 
-        Without a receipt the call returns at once, and a crash within some 10 ms may bring the message back.
-        With one it returns when the acknowledgement is durable.
+        Without a receipt the call returns at once, and the message may be redelivered after a crash within
+        some 10 ms. With a receipt it returns when the acknowledgement is durable.
         """
         await self.ack_many([message], receipt)
 
@@ -401,7 +403,7 @@ class Consumer(Receiver):
             await done
 
     def nack(self, message: TopicMessage, delay: float | None = None) -> None:
-        """Not handled: it comes again after the delay; None: after a back-off that grows with each time.
+        """Redeliver a message after a delay; None: a delay that grows each time.
 
         Raises:
             Misuse: the delay is out of its range.
@@ -410,12 +412,12 @@ class Consumer(Receiver):
         self._serving().nack(self._id, [message.ordinal], delay)
 
     def redeliver(self) -> None:
-        """Everything that this consumer was given and has not acknowledged comes again."""
+        """Redeliver all messages that this consumer has received and not acknowledged."""
         self._serving().redeliver(self._id, None)
 
 
 class Reader(Receiver):
-    """Reads a topic by itself, from any place, and leaves no trace. Made by `Broker.reader`.
+    """Reads a topic from any place, without a subscription. `Broker.reader` returns one.
 
     Example:
         >>> import asyncio, holdfast, tempfile
@@ -446,17 +448,17 @@ class Reader(Receiver):
         messages = await super().receive_many(count, timeout)
         last = messages[-1]
         self._next = last.ordinal + (max(0, last.batch_index) + 1 >= last.batch_size)
-        # What was read need not be remembered: the cursor of a reader follows it.
+        # The cursor of a reader follows its messages, so that nothing stays pending.
         self._serving().ack_cumulative(last, receipt=False)
         return messages
 
     async def read(self, timeout: float | None = None) -> TopicMessage:
-        """The next message; as `receive`."""
+        """Return the next message, as `receive` does."""
         return await self.receive(timeout)
 
     async def has_more(self) -> bool:
-        """Is there a message that was not read yet?"""
+        """Return whether there is a message that was not read yet."""
         self._attached()
         assert self._topic is not None
-        # By what was taken: what the dispatcher has read may still be on its way here.
+        # Compare what was taken: entries that the dispatcher has read may still be on their way here.
         return not self._inbox.empty or max(self._next, self._topic.first) < self._topic.visible

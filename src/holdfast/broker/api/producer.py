@@ -1,4 +1,4 @@
-"""Publishing: a producer's session with a topic."""
+"""Producers: publish messages to a topic."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
     from holdfast.broker.state import Access
 
 MESSAGE_BYTES = 5 << 20
-"""The largest message."""
+"""Size of the largest message. A server's `limits.message_bytes` has it as its default."""
 
 BATCH_MAX = 1 << 24
-"""Messages in a batch: no reader takes more."""
+"""Messages in a batch; readers refuse larger ones."""
 
 SEQUENCE_MAX = (1 << 63) - 2
-"""The last sequence number of a message: the one behind it must fit into 64 bits with a sign, too."""
+"""The last sequence number of a message. Its successor fits into 63 bits, too."""
 
 RUN_BYTES = 1 << 20
-"""`send_many` cuts longer lists into runs of about this size: each is one publish event."""
+"""`send_many` splits longer lists into runs of about this size; each is one publish event."""
 
 
 class Producer:
-    """Made by `Broker.producer`; use it in `async with`.
+    """A producer of a topic. `Broker.producer` returns one; use it in `async with`.
 
     Example:
         >>> import asyncio, holdfast, tempfile
@@ -61,9 +61,9 @@ class Producer:
         self._posted: set[asyncio.Future[Any]] = set()
         self._failed: HoldfastError | None = None
         self.name = name or ""
-        """Given, or made up by the broker when it opened."""
+        """The given name, or the one that the broker chose in `open`."""
         self.last_sequence = -1
-        """Of this name, as the topic knew it when the producer was opened."""
+        """The last sequence number of this name in the topic, when the producer was opened."""
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -75,10 +75,10 @@ class Producer:
         await self.close()
 
     async def open(self) -> None:
-        """Begin the session: `async with` does it.
+        """Open the session. `async with` calls it.
 
         Raises:
-            Busy: the topic has an exclusive producer, or this name is taken by one that lives.
+            Busy: the topic has an exclusive producer, or an attached producer has this name.
             Misuse: this producer is open already.
         """
         if self._session:
@@ -95,7 +95,7 @@ class Producer:
         self._sequence = opened.last_sequence + 1
 
     async def close(self) -> None:
-        """Wait for what was posted, and end the session."""
+        """Wait for posted messages, and end the session."""
         if self._session == 0:
             return
         try:
@@ -115,14 +115,14 @@ class Producer:
         ordering_key: bytes | None = None,
         sequence: int | None = None,
     ) -> MessageId:
-        """Publish one message; its id comes back when no crash can lose it.
+        """Publish one message, and return its id when it is durable.
 
-        With deduplication, a message whose sequence number the topic has seen is not stored again; its id is
+        With deduplication, a message whose sequence number the topic has seen is not stored again. Its id is
         `MessageId(-1, -1)`.
 
         Raises:
             NoSpace: the disk is full; nothing was published.
-            Fenced: another producer has taken over; open a new one.
+            Fenced: another producer has exclusive access; open a new one.
             Closed: the broker has stopped. Whether the message was stored is not known.
         """
         run = cut_run([data], 0, self._topic_name)
@@ -140,7 +140,7 @@ class Producer:
         event_time: datetime | int | None = None,
         sequence: int | None = None,
     ) -> list[MessageId]:
-        """Publish many messages with one call; key and properties are of all. The ids, in order."""
+        """Publish many messages with the same key and properties; return their ids, in order."""
         ids: list[MessageId] = []
         for future, count in await self._publish_runs(data, key, properties, event_time, sequence):
             ids += (await future).ids(count, self._batch)
@@ -155,7 +155,7 @@ class Producer:
         event_time: datetime | int | None = None,
         sequence: int | None = None,
     ) -> int:
-        """As `send_many`, for those who need no ids: how many entries were stored."""
+        """As `send_many`, but return only the number of entries stored."""
         stored = 0
         for future, _ in await self._publish_runs(data, key, properties, event_time, sequence):
             stored += (await future).count
@@ -169,7 +169,7 @@ class Producer:
         properties: dict[str, str] | None = None,
         event_time: datetime | int | None = None,
     ) -> None:
-        """Publish without waiting for the disk; waits only while too much is under way. See `flush`."""
+        """Publish without a wait for the disk, unless too much is under way. See `flush`."""
         self._raise_failed()
         runs = await self._publish_runs(
             [data] if isinstance(data, bytes) else data, key, properties, event_time, None
@@ -179,10 +179,10 @@ class Producer:
             future.add_done_callback(self._post_done)
 
     async def flush(self) -> None:
-        """Wait until everything that was posted is durable.
+        """Wait until all posted messages are durable.
 
         Raises:
-            HoldfastError: the first reason why something posted was not stored.
+            HoldfastError: a posted message was not stored. The error is that of the first one.
         """
         if self._posted:
             await asyncio.wait(self._posted)
@@ -262,7 +262,7 @@ class Producer:
             raise Closed(f"the producer {self.name or '(unnamed)'} on {self._topic_name} is not open")
 
     def _count(self, future: asyncio.Future[Any], messages: int) -> None:
-        """The core counts entries: these hold more than one message."""
+        """Count messages of batches; the core counts only entries."""
         topic = self._broker.topics.get(self._topic)
         if topic is None or future.cancelled() or future.exception() is not None:
             return
@@ -271,17 +271,19 @@ class Producer:
 
 
 def cut_run(data: Sequence[bytes], start: int, topic: str) -> list[bytes]:
-    """The messages from `start` on that make one event: by count first, so that small ones cost little.
+    """Return the messages from `start` on that make one event.
+
+    The run is cut by count first, so that small messages cost little.
 
     Raises:
-        Misuse: one of them is too large.
+        Misuse: a message is too large.
     """
     run = list(data[start : start + RUN_BYTES // 1024])
     largest = max(map(len, run))
     if largest > MESSAGE_BYTES:
         raise Misuse(
             f"a message of {largest} bytes to {topic}; the largest is {MESSAGE_BYTES}: send large data in "
-            "pieces, or its place"
+            "pieces, or a reference to it"
         )
     while len(run) > 1 and sum(map(len, run)) > RUN_BYTES:
         del run[len(run) // 2 :]
@@ -289,7 +291,7 @@ def cut_run(data: Sequence[bytes], start: int, topic: str) -> list[bytes]:
 
 
 def milliseconds(time: datetime | int | None) -> int:
-    """Milliseconds since the epoch; an int is taken for nanoseconds, None for no time."""
+    """Return milliseconds since the epoch; an int is nanoseconds, None gives 0."""
     if time is None:
         return 0
     return time // 1_000_000 if isinstance(time, int) else round(time.timestamp() * 1000)

@@ -42,7 +42,7 @@ class Sessions:
     async def open_producer(
         self, topic: Topic, name: str, access: Access = "shared", attempt: int = 0, epoch: int = -1
     ) -> ProducerOpened:
-        """Open a producer's session. One that waits for exclusive access goes on to `exclusive`.
+        """Open a producer's session. If it waits for exclusive access, call `exclusive` next.
 
         Raises:
             Busy: another producer has the name or the topic.

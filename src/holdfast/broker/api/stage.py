@@ -1,4 +1,4 @@
-"""Stages: entries that are durable, and that nobody sees until a sink commits them, all at once, once."""
+"""Stages: durable entries, invisible until a sink commits them at once, exactly once."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StageReceipt:
-    """What a stage holds: a commit is given these, and refuses a stage that holds anything else."""
+    """The content of a stage. A commit refuses a stage that differs from its receipt."""
 
     stage: bytes
     parts: tuple[tuple[int, int, int], ...]
     """Per topic: its id, how many entries, their digest."""
 
     def encode(self) -> list[tuple[bytes, int, int, int]]:
-        """As the commit carries it."""
+        """Return the receipt in the form of the commit."""
         return [(self.stage, topic, count, digest) for topic, count, digest in self.parts]
 
 
 Parts = list[tuple[bytes, int, int, int]]
-"""Of a commit: stage, topic, number of entries, their digest."""
+"""The parts of a commit: stage, topic, number of entries, their digest."""
 
 
 class Stages:
-    """Stages by their ids, as front ends and `Stage` use them. `Broker.stages` is the one of a broker."""
+    """Operations on stages by id, for front ends and `Stage`. See `Broker.stages`."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -55,13 +55,16 @@ class Stages:
         await self._broker.engine.submit(StageOpen(id))
 
     async def append(self, id: bytes, topic: Topic, at: int, entries: list[bytes], size: int) -> Staged:  # noqa: A002
-        """Append entries for a topic behind the `at` that the stage has; `size` is what they need on disk."""
+        """Append entries for a topic after the `at` entries that the stage has.
+
+        `size` is the room that they need on the disk.
+        """
         await self._broker.admit(size)
         staged: Staged = await self._broker.engine.submit(StageAppend(id, topic.id, at, entries))
         return staged
 
     async def receipt(self, id: bytes) -> StageReceipt:  # noqa: A002
-        """Return what a stage holds; durable when it returns.
+        """Return the receipt of a stage; its content is durable then.
 
         Raises:
             NotFound: the stage was dropped or committed.
@@ -83,7 +86,7 @@ class Stages:
 
 
 class Stage:
-    """Made by `Broker.stage`. Append, take the receipt, and let somebody commit it.
+    """A stage, opened by `Broker.stage`. Append entries, close it, and commit its receipt.
 
     Example:
         >>> import asyncio, holdfast, tempfile
@@ -108,7 +111,7 @@ class Stage:
         self._parts: dict[int, Staged] = {}
         self._closed = False
         self._order = asyncio.Lock()
-        """Each append says how many entries there are: overlapping calls would say the same."""
+        """Each append names the number of entries before it, so appends must not overlap."""
 
     async def append(
         self,
@@ -119,11 +122,11 @@ class Stage:
         properties: dict[str, str] | None = None,
         batch: int = 1,
     ) -> None:
-        """Add messages for a topic. Durable when it returns, and invisible.
+        """Append messages for a topic. They are durable when it returns, and invisible.
 
         Raises:
-            NoSpace: the disk is full; the stage is as it was.
-            Corrupt: an earlier append was cancelled, and has happened all the same.
+            NoSpace: the disk is full; the stage is unchanged.
+            Corrupt: an earlier append was cancelled, and its entries were appended nevertheless.
         """
         broker = self._broker
         async with self._order:
@@ -149,15 +152,15 @@ class Stage:
                 self._parts[where] = staged
 
     async def close(self) -> StageReceipt:
-        """Nothing more is added. The receipt for `Broker.sink_commit`."""
-        async with self._order:  # what is being appended belongs to the receipt
+        """Close the stage, and return its receipt for `Broker.sink_commit`."""
+        async with self._order:  # an append under way belongs to the receipt
             self._require_open()
             self._closed = True
         parts = ((topic, staged.count, staged.digest) for topic, staged in sorted(self._parts.items()))
         return StageReceipt(self.id, tuple(parts))
 
     async def drop(self) -> None:
-        """Give it up; does nothing once it is committed."""
+        """Drop the stage; does nothing once it is committed."""
         self._closed = True
         await self._broker.stages.drop(self.id)
 

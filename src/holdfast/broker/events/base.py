@@ -45,7 +45,7 @@ class Context:
         """Topics that grew by another event than a publish."""
 
     def require_sender(self, member: Member) -> None:
-        """Raises Misuse if the sender is another member."""
+        """Raise Misuse if the sender is another member."""
         if self.member is not None and member != self.member:
             raise Misuse(f"member {self.member} cannot open a session for {member}; only for itself")
 
@@ -101,7 +101,7 @@ _decoders: dict[int, msgspec.msgpack.Decoder[Any]] = {}
 def event(
     kind: int, *, version: int = 1, guarded: bool = True, urgent: bool = True
 ) -> Callable[[Kind], Kind]:
-    """Register a class as the event of a kind. A number is never used for another kind."""
+    """Register a class as the event of a kind. A number is never reused."""
     assert kind != PUBLISH, f"kind {PUBLISH} is publish"
     assert kind not in _kinds, f"kind {kind} is {_kinds[kind].__name__}"
 

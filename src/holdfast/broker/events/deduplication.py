@@ -27,7 +27,7 @@ class DeduplicationForget(Event, frozen=True):
 
 @event(43, urgent=False)
 class DeduplicationExpire(Event, frozen=True):
-    """Forget the last sequences of producers of a topic that were last used before a time.
+    """Forget last sequences of a topic's producers that were used before a time.
 
     Attached producers are kept, and so is local ingest, whose positions end with their segment.
     """

@@ -10,7 +10,7 @@ from holdfast.broker.state import BrokerState
 
 @event(20, urgent=False)
 class LedgerRoll(Event, frozen=True):
-    """Seal a ledger if it is still open. Several members may notice that it is full or old."""
+    """Seal a ledger if it is still open: several members may submit this."""
 
     topic: int
     ledger: int

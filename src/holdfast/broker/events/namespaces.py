@@ -75,7 +75,7 @@ class TenantDelete(Event, frozen=True):
 
 @event(73)
 class NamespaceCreate(Event, frozen=True):
-    """Create a namespace of a tenant. Existing topics of that name are in it from now on."""
+    """Create a namespace of a tenant. It includes existing topics with its name."""
 
     name: str
     """`tenant/namespace`."""

@@ -1,4 +1,4 @@
-"""Define notices: what an event changed for dispatchers, sessions and front ends that did not submit it.
+"""Define notices: changes for dispatchers, sessions and front ends that submitted no event.
 
 A notice carries the object that it is about, also when that object is deleted. Notices are in the order of
 the changes, the same on every member.
@@ -19,7 +19,7 @@ class TopicAdded(msgspec.Struct, frozen=True):
 
 
 class TopicClosed(msgspec.Struct, frozen=True):
-    """It was terminated: no more can be published."""
+    """A topic was terminated: publishes are refused."""
 
     topic: TopicState
 
@@ -39,7 +39,7 @@ class SubscriptionGone(msgspec.Struct, frozen=True):
 
 
 class SubscriptionMoved(msgspec.Struct, frozen=True):
-    """Not by acknowledgements: earlier reads are void."""
+    """A reset or an advance moved a cursor: earlier reads are void."""
 
     subscription: SubscriptionState
     reset_number: int
@@ -47,7 +47,7 @@ class SubscriptionMoved(msgspec.Struct, frozen=True):
 
 
 class ProducerReady(msgspec.Struct, frozen=True):
-    """It waited for exclusive access, and may publish now."""
+    """A producer that waited for exclusive access may publish now."""
 
     topic: TopicState
     producer: Producer

@@ -1,4 +1,4 @@
-"""What events are answered. A refusal is an error instead."""
+"""Outcomes of events. A refusal is an error instead."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ import msgspec
 from holdfast.ids import MessageId
 
 NO_ID = MessageId(-1, -1)
-"""In the place of the id of what was not published, because it was before."""
+"""The id of a duplicate, which was not published again."""
 
 
 class Done(msgspec.Struct, frozen=True):
-    """It is as asked for."""
+    """The event was applied."""
 
     changed: bool = True
-    """False: it was so before, or a condition did not hold any more."""
+    """False: the state was so before, or a condition no longer held."""
 
 
 class Published(msgspec.Struct, frozen=True):
-    """Where the entries of a publish stand. They are in one ledger, one after another.
+    """Positions of the entries of a publish. They are consecutive, in one ledger.
 
     Example:
         >>> published = Published(MessageId(7, 4), ordinal=9, count=2, duplicates=(1,))
@@ -31,12 +31,12 @@ class Published(msgspec.Struct, frozen=True):
     first: MessageId
     ordinal: int
     count: int
-    """Entries that are new."""
+    """Number of new entries."""
     duplicates: tuple[int, ...] = ()
-    """Which of the entries were published before, by their place in the event."""
+    """Indexes of the entries in the event that were published before."""
 
     def ids(self, count: int, batch: int = 1) -> list[MessageId]:
-        """The ids of so many messages, of which `batch` make an entry."""
+        """Return the ids of `count` messages, with `batch` messages in an entry."""
         ledger, entry, _ = self.first
         if batch == 1 and not self.duplicates:
             return [MessageId(ledger, entry + at) for at in range(count)]
@@ -57,21 +57,21 @@ class TopicCreated(msgspec.Struct, frozen=True):
 
 class TopicTerminated(msgspec.Struct, frozen=True):
     end: int
-    """The ordinal behind its last entry."""
+    """The ordinal after its last entry."""
     last: MessageId
-    """Of its last entry; −1:−1 if there is none."""
+    """Id of its last entry; −1:−1 if it is empty."""
 
 
 class SchemaAdded(msgspec.Struct, frozen=True):
     version: int
-    """From 0 on, along a topic."""
+    """From 0 on, per topic."""
 
 
 class Trimmed(msgspec.Struct, frozen=True):
     ledgers: list[int]
-    """The ids of those that are gone."""
+    """Ids of the deleted ledgers."""
     first: int
-    """The first ordinal that is left."""
+    """The first ordinal that is kept."""
 
 
 class SubscriptionCreated(msgspec.Struct, frozen=True):
@@ -80,7 +80,7 @@ class SubscriptionCreated(msgspec.Struct, frozen=True):
 
 
 class Revised(msgspec.Struct, frozen=True):
-    """Where a subscription stands after a reset, a fence or an advance."""
+    """Position of a subscription after a reset, a fence or an advance."""
 
     reset_number: int
     target: int
@@ -89,13 +89,13 @@ class Revised(msgspec.Struct, frozen=True):
 class ProducerOpened(msgspec.Struct, frozen=True):
     session: int
     name: str
-    """As given, or made up."""
+    """The given name, or a chosen one."""
     epoch: int
-    """What its publishes carry."""
+    """Its publishes carry this epoch."""
     last_sequence: int
-    """Of this name, as the topic knows it; −1."""
+    """The last sequence of this name in the topic; −1 for a new name."""
     waiting: bool = False
-    """Others are there: it may publish when it is told so (`ProducerReady`)."""
+    """Other producers are attached: it may publish after `ProducerReady`."""
 
 
 class ConsumerJoined(msgspec.Struct, frozen=True):
@@ -104,7 +104,7 @@ class ConsumerJoined(msgspec.Struct, frozen=True):
 
 
 class Staged(msgspec.Struct, frozen=True):
-    """What a stage holds for a topic: with its id, the receipt that a commit asks for."""
+    """The content of a stage for one topic, as its receipt has it."""
 
     count: int
     digest: int
@@ -114,4 +114,4 @@ class Committed(msgspec.Struct, frozen=True):
     committed: bool
     """False: this batch, or a later one, was committed before; its stages are dropped."""
     batch: int
-    """The last that was committed."""
+    """The last batch that was committed."""

@@ -1,4 +1,4 @@
-"""Events of sessions: producers open and close, consumers join and leave, members leave with a view.
+"""Events of sessions: producers open and close, consumers join and leave.
 
 A session belongs to a member of the group. It ends when it is closed, when it is fenced, or with a view that
 does not have its member. Sessions are in the journal like everything else: a member that returns must know
@@ -133,12 +133,14 @@ def end_sessions(state: BrokerState, context: Context, sessions: Iterable[int], 
 class ProducerOpen(Event, frozen=True):
     """Open a producer's session.
 
-    | access | other producers are attached | none is |
-    |---|---|---|
-    | shared | refused, if one is exclusive or waits to be | let in |
-    | exclusive | refused | let in, a new epoch |
-    | wait-for-exclusive | waits for its turn | let in, a new epoch |
-    | exclusive-with-fencing | they are fenced; let in, a new epoch | let in, a new epoch |
+    Without other producers, it is attached. With other producers it depends on the access:
+
+    - shared: attached, unless one of them is exclusive or waits for that.
+    - exclusive: refused.
+    - wait-for-exclusive: waits for its turn.
+    - exclusive-with-fencing: fences them, and is attached.
+
+    An exclusive producer begins a new epoch, unless the same one returns.
 
     A name is attached once. A later attempt of the same client replaces an earlier one, whose session ends.
     Publishes of the earlier session are refused; the last sequence says where the new one continues.
@@ -285,7 +287,7 @@ class ConsumerLeave(Event, frozen=True):
 
 SKIP = 1000
 SKIP_PER_TOPIC = 10
-"""Ledger ids that an unclean start leaves out, as a whole and for each topic."""
+"""Ledger ids that an unclean start skips, in total and for each topic."""
 
 
 @event(2)

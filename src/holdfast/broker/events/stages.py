@@ -1,4 +1,4 @@
-"""Events of stages and sinks: entries that become visible in all topics at once, exactly once."""
+"""Events of stages and sinks: publish entries in all topics at once, exactly once."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ ENTRY_BYTES_MAX = 1 << 30
 
 
 def stage_digest(entries: Iterable[bytes], before: int = 0) -> int:
-    """Return the digest of entries that follow those with the digest `before`; clients compute it too.
+    """Return the digest of entries after those with the digest `before`, as clients do.
 
     Example:
         >>> stage_digest([b"a", b"b"]) == stage_digest([b"b"], before=stage_digest([b"a"]))
@@ -100,7 +100,7 @@ class StageAppend(Event, frozen=True):
 
 
 def require_stage(state: BrokerState, stage: bytes) -> StageState:
-    """Raises NotFound if a stage was dropped, committed, or never opened."""
+    """Return a stage; raise NotFound if it was dropped, committed, or never opened."""
     found = state.stages.get(stage)
     if found is None:
         raise NotFound(f"there is no stage {stage.hex()}: it was dropped or committed; stage the batch again")
@@ -208,7 +208,7 @@ class SinkCommit(Event, frozen=True):
 
 @event(64, urgent=False)
 class SinkForget(Event, frozen=True):
-    """Forget sinks whose last commit is older. The key of a batch write is used once."""
+    """Forget sinks whose last commit is older: keys of batch writes are not used again."""
 
     older_than: int
     """Log time."""

@@ -1,7 +1,7 @@
 """Metrics in the Prometheus text format, with the names and labels that Pulsar's dashboards know.
 
-A page has all samples of a metric together, so it is collected topic by topic and written at the end. Whoever
-has a loop to share (`collect`) pauses between topics; `metrics` does it in one go.
+A page has all samples of a metric together, so it is collected topic by topic and written at the end.
+`collect` pauses between topics, for callers that share a loop; `metrics` does not.
 """
 
 from __future__ import annotations
@@ -108,12 +108,12 @@ class Page:
         self._samples: dict[str, bytearray] = {name: bytearray() for name in help}
 
     def add(self, labels: str, samples: Iterable[Sample]) -> None:
-        """Samples that have the same labels."""
+        """Add samples that have the same labels."""
         for name, value in samples:
             self._samples[name] += f"{name}{{{labels}}} {value}\n".encode()
 
     def chunks(self) -> Iterator[memoryview]:
-        """The page in pieces that are not copied: of each metric its description, then its samples."""
+        """Yield the page without a copy: the description and the samples of each metric."""
         for name, (kind, text) in self.help.items():
             if self._samples[name]:
                 yield memoryview(f"# HELP {name} {text}\n# TYPE {name} {kind}\n".encode())
@@ -124,7 +124,7 @@ class Page:
 
 
 def label(name: str, value: str) -> str:
-    """`name="value"`, as the format wants it.
+    """Return `name="value"` in the escaped form of the format.
 
     Example:
         >>> print(label("topic", 'a "b"'))
@@ -135,7 +135,7 @@ def label(name: str, value: str) -> str:
 
 
 def metrics(broker: Broker) -> str:
-    """Everything, one sample a line."""
+    """Return all metrics, one sample per line."""
     page = Page()
     for _ in collect(broker, page):
         pass
@@ -143,7 +143,7 @@ def metrics(broker: Broker) -> str:
 
 
 def collect(broker: Broker, page: Page) -> Iterator[None]:
-    """Put everything on the page; pause after each topic and each subscription."""
+    """Add all metrics to the page; pause after each topic and each subscription."""
     base = label("cluster", broker.options.cluster)
     page.add(base, _of_broker(broker))
     for meter in broker.meters:
@@ -195,7 +195,7 @@ def _of_topic(broker: Broker, topic: Topic) -> Iterator[Sample]:
 
 
 def _classes(name: str, names: Sequence[str], counts: Sequence[int], total: float) -> Iterator[Sample]:
-    """Each class apart, as Pulsar tells them: not those below with it."""
+    """Yield the classes of a histogram, not cumulative, as Pulsar has them."""
     yield from zip(names, counts, strict=True)
     yield f"{name}_count", sum(counts)
     yield f"{name}_sum", round(total, 3)

@@ -1,4 +1,4 @@
-"""What a look at a broker shows: frozen dataclasses, with units."""
+"""Stats of a broker: frozen dataclasses, with units."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ class LedgerStats:
 
 @dataclass(frozen=True)
 class SubscriptionStats:
-    """A subscription: what it has acknowledged, and how it is being served."""
+    """A subscription: its acknowledgements and its consumers."""
 
     name: str
     durable: bool
     backlog: int
-    """Entries that are visible and not acknowledged, exactly."""
+    """The exact number of entries that are visible and not acknowledged."""
     mark_delete: str
-    """The id below which, and with which, everything is acknowledged."""
+    """The id up to which, inclusive, everything is acknowledged."""
     read_position: str
     """The id that the next sequential read begins with."""
     individually_acknowledged: int
@@ -37,11 +37,11 @@ class SubscriptionStats:
     partly_acknowledged: int
     """Batches of which some messages are acknowledged."""
     reset_number: int
-    """How many resets there were, over all restarts."""
+    """Number of resets, over all restarts."""
     under_revision: bool
     """A reset is under way: reads are refused."""
     dispatch: DispatcherStats | None
-    """None while nobody has attached since the broker was opened."""
+    """None while no consumer has attached since the broker was opened."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class TopicStats:
 
 @dataclass(frozen=True)
 class BrokerStats:
-    """The broker as a whole."""
+    """The whole broker."""
 
     topics: int
     subscriptions: int
@@ -73,7 +73,7 @@ class BrokerStats:
     stable: str
     """The position up to which everything is confirmed."""
     pending_bytes: int
-    """Waiting for the disk."""
+    """Bytes that wait for the disk."""
     store: StoreStats
     log_time_ahead_s: float = 0.0
-    """Log time was pushed ahead of the clock by so much: ages stand still until the clock has caught up."""
+    """Seconds by which log time is ahead of the clock. Ages stand still until the clock catches up."""

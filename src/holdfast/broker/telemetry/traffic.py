@@ -1,7 +1,7 @@
-"""How much goes in and out, and how fast: counters that only rise, and rates over the last half minute.
+"""Traffic of topics: counters that only rise, and rates over the last half minute.
 
-What is published is counted in the core (`_core.Log.counts`), what is handed out by the dispatchers, in both
-cases per run and not per message. Rates are looked up: counters now, against counters of a while ago.
+The core counts publishes (`_core.Log.counts`), dispatchers count deliveries, both per run and not per
+message. A rate compares a counter with its value of a while ago.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
     from holdfast.broker.topic import Topic
 
 WINDOW_S = 30.0
-"""Rates are of the time since the last look but one: of one to two windows."""
+"""A rate covers one to two windows: the time since the last tick but one."""
 
 LATENCIES_MS = (0.5, 1, 5, 10, 20, 50, 100, 200, 1000)
-"""The upper ends of the classes in which write latencies are counted: those of the metrics' names."""
+"""Upper bounds of the classes of write latencies, as in the names of the metrics."""
 
 Counts: TypeAlias = tuple[int, ...]
 Source: TypeAlias = Callable[[], Iterable[tuple[Hashable, Counts]]]
 
 
 class TopicTraffic:
-    """What is counted of a topic beside what the core counts."""
+    """Counters of a topic beside those of the core."""
 
     __slots__ = ("batched", "gone", "latencies", "latency_ms", "read")
 
@@ -35,27 +35,27 @@ class TopicTraffic:
         self.read = 0
         """Entries that were read from ledgers."""
         self.gone = Handed(0, 0)
-        """What subscriptions were given that are there no more."""
+        """Deliveries of subscriptions that were deleted."""
         self.latencies = [0] * (len(LATENCIES_MS) + 1)
-        """Entries, by how long it took until they were durable; the last: longer than all."""
+        """Entries by the time until they were durable; the last class has no upper bound."""
         self.latency_ms = 0.0
-        """Of all entries together."""
+        """Sum over all entries."""
 
     def wrote(self, entries: int, age_ms: float) -> None:
-        """So many entries are durable, so long after they were taken."""
+        """Count entries that became durable after `age_ms`."""
         self.latencies[bisect_left(LATENCIES_MS, age_ms)] += entries
         self.latency_ms += entries * age_ms
 
 
 class Handed(NamedTuple):
-    """What consumers were given."""
+    """Deliveries to consumers."""
 
     messages: int
     bytes: int
 
 
 class Published(NamedTuple):
-    """What a topic was given."""
+    """Publishes to a topic."""
 
     messages: int
     bytes: int
@@ -65,26 +65,26 @@ class Published(NamedTuple):
 
 
 class Rates:
-    """Counters of a while ago. `tick` is called now and then; between ticks nothing is done."""
+    """Rates of counters. Housekeeping calls `tick`, which stores their values."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self.sources: list[Source] = [self._counts]
-        """Who is asked for counters: of what, and how far they have come."""
+        """Functions that return counters with their keys."""
         self._looks: list[tuple[int, dict[Hashable, Counts]]] = [(broker.clock.monotonic_ns(), {})]
-        """The last two, the older one first; before the first one everything was zero."""
+        """The last two ticks, the older one first. Before the first tick all counters were zero."""
 
     def tick(self) -> None:
-        """Look at all counters, if the last time is long enough ago."""
+        """Store the values of all counters, if the last tick is a window ago."""
         now = self._broker.clock.monotonic_ns()
         if now - self._looks[-1][0] >= WINDOW_S * 1e9:
             found = {key: counts for source in self.sources for key, counts in source() if any(counts)}
             self._looks = [self._looks[-1], (now, found)]
 
     def per_second(self, key: Hashable, counts: Counts) -> tuple[float, ...]:
-        """The rates of these counters, which stand at `counts` now.
+        """Return the rates of counters with the present values `counts`.
 
-        Of what came only after the older look it is the rate since that look: it was zero then.
+        A counter that is younger than the older tick was zero then.
         """
         then, found = self._looks[0]
         before = found.get(key, (0,) * len(counts))
@@ -92,7 +92,7 @@ class Rates:
         return tuple(max(0, b - a) / seconds for a, b in zip(before, counts, strict=True))
 
     def add_source(self, source: Source) -> None:
-        """Ask a further source for counters."""
+        """Add a source of counters."""
         self.sources.append(source)
 
     def remove_source(self, source: Source) -> None:
@@ -100,13 +100,13 @@ class Rates:
         self.sources.remove(source)
 
     def published(self, topic: Topic) -> Published:
-        """Return what was published to a topic since the broker was opened."""
+        """Return the publishes to a topic since the broker was opened."""
         size, sizes = self._broker.machine.log.counts(topic.id)
         entries = sum(sizes)
         return Published(entries + topic.traffic.batched, size, entries, sizes)
 
     def handed(self, topic: Topic) -> Handed:
-        """Return what a topic's consumers were given since the broker was opened."""
+        """Return the deliveries to a topic's consumers since the broker was opened."""
         messages, size = topic.traffic.gone
         for dispatcher in topic.served:
             messages += dispatcher.handed.messages
