@@ -13,5 +13,5 @@ from tests.kit.slices import NIGHTLY, pick
 
 @pytest.mark.parametrize("before", pick(test=(new, crashed), nightly=BEFORE), ids=lambda each: each.__name__)
 def test_nothing_is_left(before: Callable[[Path], None], tmp_path: Path) -> None:
-    """Each place in one of four ways; by night in all of them, and the directory is used after each."""
+    """Cancel at each place in one of four ways (nightly all); then use the directory."""
     assert cancel_everywhere(tmp_path, before, all_ways=NIGHTLY) > 20

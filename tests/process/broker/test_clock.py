@@ -9,6 +9,6 @@ from tests.kit.slices import pick
 
 
 def test_a_jump_at_every_named_step(tmp_path: Path) -> None:
-    """A year ahead, a year behind and standing still at each by night; here one of them at each."""
+    """Set the clock at each point: a year ahead, behind, or stopped; nightly all three."""
     passed = jump_at_steps(tmp_path, pick(test=EACH, nightly=ALL))
     assert passed == {*STEPS}, f"never came by {sorted({*STEPS} - passed)}"

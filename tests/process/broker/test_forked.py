@@ -10,7 +10,7 @@ from tests.kit.processes import Start, tell
 
 
 def fork_with_a_broker(path: str) -> None:
-    """Fork inside the `with` blocks; the child calls, and leaves them as a program does at its end."""
+    """Fork inside the `with` blocks. The child makes calls and leaves the blocks."""
     me = os.getpid()
     with holdfast.Broker.open(path) as broker, broker.producer("orders") as p:
         p.send(b"before")

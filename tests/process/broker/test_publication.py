@@ -1,4 +1,4 @@
-"""Read a broker's files beside it, while it appends, rolls, trims, is killed and comes back."""
+"""Read a broker's files while it appends, rolls, trims, is killed and restarts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def serve(path: str, start: int) -> None:
 
 
 def test_a_reader_beside_a_broker_that_is_killed(tmp_path: Path, start: Start) -> None:
-    """Ordinal and number are the same here: whatever the reader sees must be right, and never go back."""
+    """Read on. Ordinal and number of a message are equal here, and never go back."""
     seen = 0
     for _ in range(3):
         broker = start(serve, str(tmp_path), seen_end(tmp_path))

@@ -1,4 +1,4 @@
-"""What is acknowledged, against a plain set: the same questions, the same answers, after every change."""
+"""Compare the acknowledged entries with a plain set, after every change."""
 
 from __future__ import annotations
 
@@ -306,12 +306,12 @@ def batches() -> AckState:
     ids=["acked_in", "bits_in", "ranges", "pack", "check", "ack_ranges"],
 )
 def test_no_call_leaves_memory_behind(acks: AckState, ask: Callable[[AckState], object]) -> None:
-    """An iterator over a bitmap in which it finds nothing was never freed: 224 bytes for each delivery."""
+    """A search in a bitmap that finds nothing leaked its iterator: 224 bytes per delivery."""
     assert bytes_per_call(lambda: ask(acks)) < 8
 
 
 def test_a_bitmap_that_is_asked_in_vain_is_noticed() -> None:
-    """The fault, brought back: pyroaring does not free the iterator of a search that finds nothing."""
+    """The former fault: pyroaring does not free the iterator of an unsuccessful search."""
     empty = BitMap64()
     if bytes_per_call(lambda: list(empty)) < 8:
         pytest.fail("pyroaring frees its iterators now: `_values` in ledger/acks.py may go")

@@ -460,7 +460,7 @@ def test_the_metrics_of_resets(tmp_path: Path) -> None:
 
 
 def test_calls_do_not_grow_with_entries(tmp_path: Path) -> None:
-    """Per-entry work is in the core: ten times as many entries in as many batches make no more calls."""
+    """Ten times as many entries in as many batches make no more Python calls."""
     few = calls_of_batches(tmp_path / "few", batches=20, size=100)
     many = calls_of_batches(tmp_path / "many", batches=20, size=1000)
     assert many < 1.5 * few, f"{many} calls for 20,000 entries, {few} for 2,000"

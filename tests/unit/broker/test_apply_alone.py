@@ -1,4 +1,4 @@
-"""I49: apply depends on the event and the state alone, not on frames that left no trace, nor on Python."""
+"""I49: `apply` depends on event and state alone, not on refused frames or on Python."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_frame_that_is_kept_in_part_moves_it() -> None:
 
 
 def test_time_of_a_frame_counts_for_its_own_events() -> None:
-    """Whoever is applied sees the frame's time, whether the frame is kept is known later."""
+    """An event sees the frame's time before it is known whether the frame is durable."""
     rig, _, _ = rig_with_topic()
     rig.time += YEAR
     made = rig.do(TopicCreate(topic_name("later"), bytes(16)))
@@ -137,14 +137,14 @@ class Printable:
 
 
 def test_names_judged_by_tables_of_python_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The fault, brought back."""
+    """The former fault."""
     monkeypatch.setattr(names, "_NAME", Printable)
     with pytest.raises(AssertionError):
         test_names_are_judged_the_same_by_every_python()
 
 
 def test_names_that_were_taken_before_are_taken() -> None:
-    """A journal of before must be accepted again: what could be printed is still a name."""
+    """Names that an earlier version accepted in its journal are accepted again."""
     for code in CODES:
         text = chr(code)
         if text.isprintable():
@@ -161,7 +161,7 @@ def test_these_are_no_names(name: str) -> None:
 
 
 def test_apply_asks_nothing_of_the_python_version() -> None:
-    """No rule of events, names and state follows tables that differ between versions, a clock, or chance."""
+    """Events, names and state do not depend on Unicode tables, a clock, or chance."""
     forbidden = re.compile(
         r"\.isprintable\(|\.isalnum\(|\.isalpha\(|\.isdigit\(|\.isidentifier\(|\.casefold\(|\.lower\(|\.upper\("
         r"|unicodedata|(?<!`)\\[wWdDsSbB](?!`)|time\.time|monotonic|random|\bhash\(|\bid\("

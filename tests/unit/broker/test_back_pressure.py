@@ -1,4 +1,4 @@
-"""I64: overlapping sends under back-pressure are stored in the order of their calls, and none is left out."""
+"""I64: overlapping sends under back-pressure are all stored, in the order of their calls."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def stored(broker: Broker) -> list[bytes]:
 
 
 async def overlapping(count: int, send: Callable[[int], Awaitable[Any]]) -> list[Any]:
-    """Call it for each number, in order; some at once, some while earlier ones wait or are being woken."""
+    """Call it for each number in order, also while earlier calls wait or are woken."""
     tasks: list[asyncio.Task[Any]] = []
 
     async def one(number: int) -> Any:
@@ -68,7 +68,7 @@ def test_with_explicit_sequences_what_is_confirmed_is_stored(tmp_path: Path) -> 
 
 
 def test_long_calls_are_not_mixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A call of many runs waits between them: others wait behind it, with one message or with many."""
+    """A call of many runs waits between its runs; later calls wait until it ends."""
     monkeypatch.setattr("holdfast.broker.api.producer.RUN_BYTES", 2048)  # two messages a run
 
     async def send(p: Producer, number: int) -> list[MessageId]:
@@ -161,7 +161,7 @@ def test_the_end_of_the_broker_is_told_to_those_that_wait(tmp_path: Path) -> Non
 
 
 def test_overlapping_appends_to_a_stage_are_all_there(tmp_path: Path) -> None:
-    """Two of the same length said the same place: the second was taken for the first, asked again."""
+    """Two overlapping appends named the same offset, so the second was taken for a repetition."""
 
     async def work(broker: Broker) -> None:
         stage = await broker.stage()
@@ -183,7 +183,7 @@ def test_overlapping_appends_to_a_stage_are_all_there(tmp_path: Path) -> None:
 
 
 async def room_that_lets_newcomers_pass(self: Engine) -> None:
-    """A mutant: all that wait are woken at once, and a call that comes between finds room."""
+    """A mutant: all waiting calls are woken at once, and a new call overtakes."""
     while self.ended is None and self.behind:
         place = _Place()
         place.woken = asyncio.get_running_loop().create_future()
@@ -201,7 +201,7 @@ def wake_all(self: Engine) -> None:
 
 
 class Open:
-    """A mutant's lock: it keeps nobody out."""
+    """A mutant's lock: it excludes no caller."""
 
     async def __aenter__(self) -> None:
         await asyncio.sleep(0)
@@ -211,7 +211,7 @@ class Open:
 
 
 def noticed(test: Callable[[Path], None], path: Path) -> bool:
-    """How fast the disk is decides who waits: some run of a few shows the fault."""
+    """The speed of the disk decides which calls wait, so several runs are needed."""
     for attempt in range(20):
         try:
             test(path / str(attempt))

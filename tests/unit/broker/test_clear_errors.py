@@ -1,4 +1,4 @@
-"""What cannot be is refused with a clear error, and changes nothing."""
+"""Invalid arguments are refused with a clear error, and change nothing."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_delay_that_is_none(tmp_path: Path) -> None:
 
 
 def test_a_timeout_that_is_none(tmp_path: Path) -> None:
-    """It was taken for 0, and told as `no message in nan s`."""
+    """A timeout of nan was taken for 0; the error was `no message in nan s`."""
 
     async def work(broker: Broker) -> None:
         async with broker.consumer("t", "s") as c, broker.reader("t") as r, broker.producer("t") as p:
@@ -80,7 +80,7 @@ def test_a_timeout_that_is_none(tmp_path: Path) -> None:
     ],
 )
 def test_names_that_are_no_text(tmp_path: Path, name: Any, words: str) -> None:
-    """What was told is the encoder's word: `this is no ProducerOpen`. Nothing is made for them."""
+    """The error once was the encoder's: `this is no ProducerOpen`. Nothing is created."""
 
     async def work(broker: Broker) -> None:
         refusals: list[tuple[str, Any]] = [
@@ -104,7 +104,7 @@ def test_names_that_are_no_text(tmp_path: Path, name: Any, words: str) -> None:
 
 @pytest.mark.parametrize("text", [3, None, HALF], ids=["number", "none", "half"])
 def test_texts_of_clients_that_are_none(text: Any) -> None:
-    """They are judged before anything is connected to; a topic named 3 was made for the number."""
+    """Arguments are checked before anything is created; the number 3 once created a topic."""
     words = "key|topic|subscription"
     with Client("holdfast://127.0.0.1:1") as client:
         for call in (
@@ -144,14 +144,14 @@ async def append_again(broker: Broker) -> None:
 
 
 def test_an_append_after_one_that_was_cancelled(tmp_path: Path) -> None:
-    """The broker would take it for the same one, asked again, and keep the other's messages."""
+    """The broker would take the second append for a repetition, and keep other messages."""
     on_broker(tmp_path, append_again)
 
 
 def test_an_append_that_is_known_by_its_count_is_noticed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The fault, brought back: any answer with the right count is taken."""
+    """The former fault: the stage accepts any outcome with the right count."""
 
     @dataclass(eq=False)
     class Counted:
@@ -265,7 +265,7 @@ def test_a_state_transfer_that_fails_ends_the_member(error: Exception) -> None:
 
 
 async def catch_up_without_a_word(self: Engine, cut: View) -> None:
-    """A mutant: a transfer that fails is a task that ended, which nobody looks at."""
+    """A mutant: the error of a transfer that fails is not reported."""
     assert self._transfer is not None
     with contextlib.suppress(Exception):
         await self._transfer(self.position, cut)

@@ -1,4 +1,4 @@
-"""A damaged entry is an error that consumers and readers get, with file and position, or a counted skip."""
+"""Consumers and readers get damage as an error with file and position, or skip it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def payload(number: int) -> bytes:
 
 
 def filled(path: Path, *damaged: int) -> list[int]:
-    """A directory with a topic of which these entries are damaged; the offsets of the damage."""
+    """Create a topic with these entries damaged; return the offsets of the damage."""
 
     async def work(broker: Broker) -> None:
         await broker.admin.create_subscription("t", "s", start="earliest")
@@ -177,7 +177,7 @@ def test_a_reader_skips_by_the_same_choice(tmp_path: Path) -> None:
 
 
 def test_a_silent_wait_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The fault, brought back: the read is tried again and again, and nobody is told."""
+    """The former fault: the read is retried, and consumers get no error."""
     failed = Reading._failed
 
     def silent(self: Reading, read: Any, error: Any) -> bool:
@@ -191,7 +191,7 @@ def test_a_silent_wait_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_an_error_without_a_place_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The fault, brought back: damage is told, and not which file to look at."""
+    """The former fault: the error names the damage, but not the file."""
     failed = Reading._failed
 
     def nameless(self: Reading, read: Any, error: Any) -> bool:
@@ -208,7 +208,7 @@ def skip_uncounted(self: Reading, read: Any) -> None:
 
 
 def skip_that_stays(self: Reading, read: Any) -> None:
-    """What is damaged is passed by, and keeps the cursor."""
+    """The read passes a damaged entry, and the cursor stays before it."""
     self.damaged += 1
     self._one_by_one = False
     self.position = max(self.position, read.start + 1)

@@ -1,5 +1,4 @@
-"""The dispatcher at work: permits, turns, priorities, the active consumer, what comes again, and why it
-stands still (I50 to I53, I59)."""
+"""Dispatch: permits, turns, priorities, active consumer, redelivery, diagnosis (I50 to I53, I59)."""
 
 from __future__ import annotations
 
@@ -79,7 +78,7 @@ def test_a_paused_consumer_keeps_its_permits() -> None:
 
 
 def test_what_was_read_beyond_the_permits_is_read_again_in_order() -> None:
-    """The first read does not know that entries have many messages: the rest waits for the replay."""
+    """The first read takes entries for single messages; the rest waits for a replay read."""
 
     async def scenario(world: World) -> None:
         inbox = world.join(8, type="exclusive")
@@ -175,7 +174,7 @@ def test_the_best_priority_with_permits_is_served() -> None:
 
 
 def test_an_entry_is_pending_at_one_consumer() -> None:
-    """I51: what one holds, nobody else gets, until it comes back."""
+    """I51: an entry that one consumer holds goes to no other until it is returned."""
 
     async def scenario(world: World) -> None:
         first, second = world.join(4), world.join(100)
@@ -241,7 +240,7 @@ def test_redelivery_keeps_the_order_of_an_exclusive_subscription() -> None:
         await world.ack(inbox, [0, 1, 5])
         world.dispatcher.redeliver(inbox.id, [3])
         await world.settle()
-        assert inbox.cleared_at == [0]  # what it had not taken comes again
+        assert inbox.cleared_at == [0]  # messages that it had not taken are redelivered
         assert inbox.ordinals == [2, 3, 4, 6, 7, 8, 9]
         assert inbox.counts == [1] * 7
         assert world.dispatcher.stats().revision == (0, 0, 1)
@@ -413,7 +412,7 @@ def test_a_sink_that_fails_is_gone() -> None:
         assert sorted(good[0].ordinals) == ALL
 
     good: list[Inbox] = []
-    with pytest.raises(ZeroDivisionError):  # somebody is told
+    with pytest.raises(ZeroDivisionError):  # the loop reports it
         world.loop.run_until_complete(begin())
     world.run(scenario)
 
@@ -501,7 +500,7 @@ def test_stats() -> None:
 
 
 def test_nothing_is_done_per_entry_in_python() -> None:
-    """I59: calls are counted per run of a thousand entries that three consumers share and acknowledge."""
+    """I59: count calls per run of 1000 entries that three consumers share and acknowledge."""
 
     async def scenario(world: World) -> None:
         calls = 0

@@ -24,7 +24,7 @@ def test_the_acks_of_a_turn_are_one_event() -> None:
         await world.settle()
         event = world.order.log[-1]
         assert isinstance(event, Ack)
-        assert not event.receipt  # urgent only where somebody waits
+        assert not event.receipt  # urgent only if a caller waits
         assert world.cursor.acks.acked_to == 10
         assert world.dispatcher.stats().pending_entries == 0
 

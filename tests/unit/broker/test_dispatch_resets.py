@@ -1,5 +1,4 @@
-"""Resets that meet one another, lose their callers or their owners, or have acknowledgements around them
-(I56, I57, I58)."""
+"""Concurrent resets, lost callers and owners, and acknowledgements during resets (I56, I57, I58)."""
 
 from __future__ import annotations
 
@@ -248,7 +247,7 @@ def test_a_reset_whose_owner_vanishes_after_it_was_ordered() -> None:
         assert isinstance(await outcome(call), Timeout)
         world.order.release()
         await world.settle(9)
-        assert inbox.cleared_at == []  # nobody has ended the window
+        assert inbox.cleared_at == []  # the window is still open
         assert world.dispatcher.revision.under_revision
         await world.settle(2)
         assert inbox.cleared_at == [1]
@@ -343,7 +342,7 @@ def test_an_ack_before_a_reset_is_ordered_before_it() -> None:
 
 
 def test_an_ack_behind_a_reset_cannot_undo_it() -> None:
-    """I58: it is submitted while the reset is on its way, and refused when it is applied."""
+    """I58: an acknowledgement submitted during a reset is refused when it is applied."""
 
     async def scenario(world: World) -> None:
         inbox = world.join(10)
@@ -361,7 +360,7 @@ def test_an_ack_behind_a_reset_cannot_undo_it() -> None:
             assert receipt is not None
             with pytest.raises(Outdated):
                 await receipt
-        assert world.dispatcher.ack(messages) is None  # without a receipt nobody is told, and nothing happens
+        assert world.dispatcher.ack(messages) is None  # without a receipt: no error, no effect
         await world.settle()
         assert world.cursor.acks.acked_to == 0
         assert world.dispatcher.backlog == 10
@@ -394,7 +393,7 @@ def test_a_cumulative_ack_behind_a_reset_cannot_undo_it() -> None:
 
 
 def test_old_acks_of_a_reconnected_client_are_filtered_after_a_backward_reset() -> None:
-    """It presents the new number, and means what it was given before: that counts when it comes again."""
+    """A client acknowledges an old delivery under the new number: refused until redelivery."""
 
     async def scenario(world: World) -> None:
         inbox = world.join(10, again=False)

@@ -1,7 +1,7 @@
-"""The scenarios of the seed: a reset and a read at the same time (I54, I55).
+"""A reset and a read at the same time, in scenarios (I54, I55).
 
-Each is forced with gates, and told what it must come to. Each is then run again with `is_outdated` answering
-no, and must come to something else: so the tests see what revisions prevent.
+Gates force each scenario, and the test knows its result. Then it runs again with an `is_outdated` that
+returns False, and must have another result: so the test sees what revisions prevent.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ALL = list(range(10))
 
 
 async def replay_read_and_reset(world: World) -> list[int]:
-    """Scenario 1: 5 and 6 are being read again when the cursor is reset to 0."""
+    """Scenario 1: a replay read of 5 and 6 meets a reset to 0."""
     inbox = world.join(10)
     await world.settle()
     assert inbox.ordinals == ALL
@@ -40,7 +40,7 @@ async def replay_read_and_reset(world: World) -> list[int]:
 
 
 async def sequential_read_and_reset(world: World) -> list[int]:
-    """Scenario 2: a sequential read from 5 on is in flight when the cursor is reset to 0."""
+    """Scenario 2: a sequential read from 5 on meets a reset to 0."""
     inbox = world.join(5, again=False)
     await world.settle()
     assert inbox.ordinals == [0, 1, 2, 3, 4]
@@ -75,7 +75,7 @@ async def half_in_flight_and_reset(world: World) -> list[int]:
 
 
 async def joins_during_a_reset(world: World) -> list[int]:
-    """Scenario 3: consumers go and come while the cursor is being reset from 3 to 1."""
+    """Scenario 3: consumers leave and join during a reset from 3 to 1."""
     old = world.join()
     await world.settle()
     await world.ack(old, [0, 1, 2])
@@ -100,7 +100,7 @@ async def joins_during_a_reset(world: World) -> list[int]:
 
 
 async def joins_during_a_rewind(world: World) -> list[int]:
-    """Footnote 5: the last consumer goes while a read is in flight; others join before it comes back."""
+    """Footnote 5: the last consumer leaves during a read; others join before its end."""
     old = world.join(5)
     await world.settle()
     assert old.ordinals == [0, 1, 2, 3, 4]
@@ -179,7 +179,7 @@ def test_what_was_in_flight_is_dropped(
 
 
 def test_without_revisions_consumption_gets_stuck(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What scenario 2 says: [0 .. 4] are not delivered at all."""
+    """Without revisions, scenario 2 loses entries: [0 .. 4] are not delivered."""
     monkeypatch.setattr(RevisionController, "is_outdated", lambda self, revision: False)
     assert run(sequential_read_and_reset) == [5, 6, 7, 8, 9]
     assert run(joins_during_a_reset) == ALL[3:]
@@ -287,7 +287,7 @@ def test_a_new_owner_epoch_drops_what_was_being_read() -> None:
 
 
 def test_a_half_read_run_survives_an_advance() -> None:
-    """The position had passed over it: it is read again, as it was not handed out."""
+    """An entry that the position has passed, but was not delivered, is read again."""
 
     async def scenario(world: World) -> None:
         inbox = world.join(5)

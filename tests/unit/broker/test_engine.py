@@ -1,4 +1,4 @@
-"""The confirm path, with a store that says what is durable only when the test lets it."""
+"""The confirm path, with a store whose durability the test controls."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ async def started() -> World:
 
 
 def test_nothing_is_told_before_it_is_durable() -> None:
-    """I60, I61: applied is not told; what became durable is told, in order, refusals in their place."""
+    """I60, I61: futures are done when durable, not when applied; in order, refusals included."""
 
     async def main() -> None:
         world = await started()
@@ -95,7 +95,7 @@ def test_nothing_is_told_before_it_is_durable() -> None:
 
 
 def test_what_is_published_is_seen_when_it_is_durable() -> None:
-    """I63: the end that observers are told never runs ahead of the disk."""
+    """I63: the end that observers get never runs ahead of the disk."""
 
     async def main() -> None:
         world = await started()
@@ -128,7 +128,7 @@ def test_what_is_published_is_seen_when_it_is_durable() -> None:
 
 
 def test_stable_elsewhere_is_not_readable_here() -> None:
-    """I63: a majority of others may hold what this member's own disk does not have yet."""
+    """I63: a stable frame that this member's disk does not have is not settled."""
 
     async def main() -> None:
         world = await started()
@@ -164,7 +164,7 @@ def test_a_frame_without_durable_events_waits_for_those_before_it() -> None:
 
 
 def test_the_end_is_told_to_all_that_waits() -> None:
-    """I62: in flight, in the group, and still in the turn's frame; and whoever comes later."""
+    """I62: requests in flight, in the group and in the frame fail, and later ones."""
 
     async def main() -> None:
         world = await started()
@@ -217,7 +217,7 @@ def test_a_group_that_is_lost_ends_the_engine() -> None:
 
 
 def test_whoever_publishes_waits_while_the_disk_is_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What counts is what was submitted and not answered: nobody else's account of it."""
+    """The engine counts frames that it has sent and not settled, and nothing else."""
 
     async def main() -> None:
         monkeypatch.setattr("holdfast.broker.engine.UNDER_WAY_BYTES", 100)

@@ -1,4 +1,4 @@
-"""Pin the bytes of every event: journals of earlier versions must decode, other members must agree."""
+"""Pin the bytes of every event: earlier journals must decode, and members must agree."""
 
 from __future__ import annotations
 

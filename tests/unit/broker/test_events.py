@@ -1,4 +1,4 @@
-"""Each kind of event: what it does, when it is refused, and that a refusal leaves no trace."""
+"""Each kind of event: its effect, its refusals, and that a refusal changes nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Other code removes, replaces and moves the files of a running broker, and closes its descriptors."""
+"""Other code removes, replaces and moves a running broker's files, and closes its descriptors."""
 
 from __future__ import annotations
 

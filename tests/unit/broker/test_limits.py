@@ -80,7 +80,7 @@ def test_the_last_ids(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("bits", [16, 31, 32, 53, 62])
 def test_a_broker_passes_the_end_of_narrower_numbers(tmp_path: Path, bits: int) -> None:
-    """Whatever is kept in fewer bits would be seen: messages go through, over a crash and a restart."""
+    """A counter kept in fewer bits would lose messages, over a crash and a restart."""
     edge = (1 << bits) - 4
     age = Age(edge - 8, edge + 3, edge, edge + 1, edge + 3, view=edge + 3, sequence=edge)
     path, crashed = age.make(tmp_path / "data"), tmp_path / "crashed"
@@ -234,7 +234,7 @@ def test_the_largest_options_do_their_work(tmp_path: Path) -> None:
 
 
 def test_the_longest_names(tmp_path: Path) -> None:
-    """1,024 bytes each, also of two bytes per letter; one more is refused by its length."""
+    """Names of 1,024 bytes are accepted, also with 2-byte letters; longer ones are refused."""
 
     async def work(broker: Broker) -> None:
         for letter, size in (("n", 1024), ("é", 512)):
@@ -314,7 +314,7 @@ def world() -> list[bytes]:
 def test_every_number_of_an_event_is_applied_or_refused(
     world: list[bytes], kind: type[Event], field: str
 ) -> None:
-    """What `apply` raises beside a refusal stops every member: a TypeError of the core, say."""
+    """An error of `apply` other than a refusal would stop every member, e.g. a TypeError."""
     needed = {each.name for each in msgspec.structs.fields(kind) if each.required} | {field}
     for number in EXTREMES:
         for value in put(field, number):
@@ -466,7 +466,7 @@ def test_a_broker_is_not_opened_with_options_beyond_their_range(tmp_path: Path) 
     + [("d", WORD)],
 )
 def test_a_snapshot_of_impossible_numbers_is_corrupt(world: list[bytes], field: str, number: int) -> None:
-    """What no version writes is named, and raises nothing of the core."""
+    """Counters that no version writes are `Corrupt`, not an error of the core."""
     counters = msgspec.structs.replace(state_codec._decode(0, world[0]), **{field: number})
     with pytest.raises(Corrupt, match="parts do not fit together"):
         state_codec.unpack([state_codec._encoder.encode(counters), *world[1:]])

@@ -1,4 +1,4 @@
-"""The same events give the same state: on two members, from the journal, from a snapshot and the journal."""
+"""The same events give the same state: on members, from the journal, from a snapshot."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def test_capture_tells_the_ledgers() -> None:
 
 
 def test_sessions_are_in_the_snapshot() -> None:
-    """A member that comes back must know whose publishes to take."""
+    """A member that returns must know whose publishes to accept."""
     rig = Rig()
     topic = rig.topic()
     session = rig.producer(topic, "mine", "exclusive", member=OTHER)
@@ -198,7 +198,7 @@ def snapshot() -> list[bytes]:
 
 
 def test_load_checks_everything() -> None:
-    """Cut, or with a byte changed, a snapshot is refused or is another sound state; it never breaks in."""
+    """A damaged snapshot is refused, or is a sound state; it raises no other error."""
     good = snapshot()
     Machine().load(good)
     with pytest.raises(Corrupt, match="counters"):

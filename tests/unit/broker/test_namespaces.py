@@ -168,7 +168,7 @@ def test_retention_is_inherited(rig: Rig) -> None:
 def test_what_exceeds_either_limit_goes_where_both_must_hold(
     rig: Rig, size: int, seconds: float, gone: int
 ) -> None:
-    """As in Pulsar's table of time and size limits; −1 is no limit."""
+    """As in Pulsar's table of time and size limits; −1: not applied."""
     topic = rig.topic(retention_bytes=size, retention_s=seconds, retention_both=True)
     rig.filled(topic, 9, ledgers=3)
     rig.do(LedgerRoll(topic.id, topic.ledgers.open_ledger or 0))

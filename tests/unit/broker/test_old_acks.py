@@ -1,4 +1,4 @@
-"""I58 over restarts: what was received before a reset cannot be acknowledged after it, whoever serves then.
+"""I58 over restarts: messages from before a reset cannot be acknowledged after it.
 
 A network client acknowledges with the number of its session, and a session that was opened after the reset
 knows the new number. So the number alone does not tell an old acknowledgement from a new one.
@@ -59,7 +59,7 @@ class Session:
 
     @property
     def number(self) -> int:
-        """What a session that is opened now is told."""
+        """The reset number of a session that is opened now."""
         return self.dispatcher.revision.reset_number
 
     async def begin(self) -> list[Any]:
@@ -99,7 +99,7 @@ ENDS = pytest.mark.parametrize("how", ["closed", "killed", "power", "snapshot"])
 
 @ENDS
 def test_an_old_acknowledgement_does_not_undo_a_reset(session: Session, how: str) -> None:
-    """All received, reset to the beginning, the broker is gone; then its client acknowledges the last one."""
+    """Receive all, reset to the beginning, end the broker; then acknowledge the last message."""
     session.run(session.begin())
     session.run(session.reset())
     session.end(how)
@@ -125,7 +125,7 @@ def test_an_old_acknowledgement_does_not_undo_a_reset(session: Session, how: str
 
 @ENDS
 def test_a_reset_after_a_restart_knows_of_earlier_lives(session: Session, how: str) -> None:
-    """What an earlier life has delivered is nowhere in the memory of this one."""
+    """Deliveries of an earlier life of the broker are not in its memory."""
     session.run(session.begin())
     session.end(how)
     session.run(session.reset())
@@ -164,7 +164,7 @@ def test_what_was_delivered_again_or_came_later_is_acknowledged(session: Session
 
 
 def test_a_message_knows_its_own_number(session: Session) -> None:
-    """Delivered under the reset, in a life that has ended: that is no acknowledgement of before."""
+    """A delivery after the reset, before a restart, can be acknowledged after the restart."""
     before = session.run(session.begin())
     session.run(session.reset())
     since = session.run(session.receive(20))
@@ -215,7 +215,7 @@ def test_another_owner_knows_it_too() -> None:
 
 
 def test_a_snapshot_of_before_is_read() -> None:
-    """Without target and reach, and without the ages of names: as if there had been no reset."""
+    """Load a snapshot of an earlier version, without `target`, `reach` and `sequence_times`."""
     rig = Rig()
     topic = rig.topic(deduplication=True)
     rig.filled(topic, 20)
@@ -239,7 +239,7 @@ def test_a_snapshot_of_before_is_read() -> None:
 
 
 def test_a_state_without_its_reach_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The fault, brought back: a reset is remembered in memory alone."""
+    """The former fault: a reset is remembered in memory alone."""
     apply = Reset.apply
 
     def forgetful(self: Reset, state: BrokerState, context: Context) -> Any:

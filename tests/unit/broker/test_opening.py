@@ -70,7 +70,7 @@ def test_a_failure_behind_the_join_leaves_no_ghost(
 
 
 def test_a_consumer_beside_others_fails_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a failover subscription, the one that is served goes on."""
+    """The active consumer of a failover subscription stays active."""
 
     async def work(broker: Broker) -> None:
         async with broker.consumer("orders", "billing", type="failover", priority=1) as c:
@@ -186,7 +186,7 @@ async def open_without_undoing(self: Consumer) -> None:
 
 
 def add_without_undoing(self: Dispatcher, *_: Any, **__: Any) -> int:
-    """A mutant: it has its place in the tables before the rest of it is made, and that fails."""
+    """A mutant: the consumer stays in the tables when a later step fails."""
     self._table.add(0)
     raise RuntimeError("a failure of the test")
 
@@ -203,7 +203,7 @@ def test_the_faults_are_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_producer_whose_turn_comes_when_it_has_given_up(tmp_path: Path) -> None:
-    """One connection goes with two producers: the one that has the topic, and the one that waits for it."""
+    """Close the attached producer and cancel the one that waits, at the same time."""
 
     async def work(broker: Broker) -> None:
         holder = broker.producer("orders", access="exclusive")
@@ -217,7 +217,7 @@ def test_a_producer_whose_turn_comes_when_it_has_given_up(tmp_path: Path) -> Non
         await asyncio.gather(waiter, return_exceptions=True)
         await broker.engine.settle()
         assert not topic.state.producers
-        assert not broker.sessions.waiting, "nobody waits any more"
+        assert not broker.sessions.waiting, "a producer still waits"
         holder._session = 0
 
     on_broker(tmp_path, work)
@@ -237,14 +237,14 @@ async def close_again_and_again(path: Path) -> None:
 
 
 def test_a_close_that_is_cancelled_goes_on(tmp_path: Path) -> None:
-    """Whenever its caller gives up, the next call waits for its end, and the directory is free."""
+    """A cancelled close continues; the next call waits for its end."""
     asyncio.run(close_again_and_again(tmp_path))
 
 
 def test_a_close_that_ends_with_its_caller_is_noticed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The fault, brought back: the first call is cancelled, and what is left is to be recovered."""
+    """The former fault: a cancelled close stops half-way, and the directory needs recovery."""
     begun: list[Broker] = []
 
     async def close(self: Broker) -> None:
@@ -253,7 +253,7 @@ def test_a_close_that_ends_with_its_caller_is_noticed(
             await self._close()
 
     async def slow(self: Engine) -> None:
-        """Take more turns than the caller waits: a cancellation comes before the end, on any machine."""
+        """Take more turns of the loop than the caller waits, so that it is cancelled."""
         for _ in range(50):
             await asyncio.sleep(0)
         await settle(self)

@@ -1,4 +1,4 @@
-"""The writer's thread stands at each of its named points, and the broker goes on: nothing is told early."""
+"""Stop the writer's thread at each named point: nothing is confirmed early."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Processes that read a broker's files beside it, while it appends, rolls, trims, dies and comes back."""
+"""Read a broker's files while it appends, rolls, trims, dies and restarts."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def publish(directory: Path, *names: str) -> None:
 
 
 def test_a_damaged_table_concerns_its_topic_alone(tmp_path: Path) -> None:
-    """I166, each byte of it, and all of it: the others are read; who wants this one is told what to do."""
+    """I166: with any byte of a table damaged, other topics are read; this one raises."""
     publish(tmp_path, "orders", "news")
     path = tmp_path / table_path(ORDERS)
     whole = path.read_bytes()
@@ -111,7 +111,7 @@ def test_a_damaged_table_concerns_its_topic_alone(tmp_path: Path) -> None:
             named += 1
         except holdfast.Corrupt as error:
             assert f"{path}, of an unknown topic" in str(error)  # noqa: PT017
-    assert named == len(whole) - len(ORDERS)  # whatever is damaged but the name itself
+    assert named == len(whole) - len(ORDERS)  # with damage anywhere but in the name
     for bytes_left in (b"", b"\0" * len(whole), whole[:-1], whole.replace(b"orders", b"others")):
         path.write_bytes(bytes_left)
         place = FilePlace(str(tmp_path))
@@ -123,7 +123,7 @@ def test_a_damaged_table_concerns_its_topic_alone(tmp_path: Path) -> None:
 
 
 def test_a_damaged_table_of_a_partition_is_missed(tmp_path: Path) -> None:
-    """Nobody reads a topic without one of its partitions, and does not know."""
+    """A reader of a topic gets an error if one of its partitions is missing."""
     publish(tmp_path, "orders-partition-0", "orders-partition-7", "news")
     (tmp_path / table_path(f"{ORDERS}-partition-7")).write_bytes(b"")
     place = FilePlace(str(tmp_path))
@@ -152,7 +152,7 @@ def test_a_start_writes_damaged_tables_anew(tmp_path: Path) -> None:
 
 
 def test_a_topic_that_is_shown_for_the_first_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At every moment it is not there yet, or can be read; never damaged. So is one that is made again."""
+    """A new topic is absent or readable at every moment, also one created again."""
     seen: list[Any] = []
 
     def look() -> None:
@@ -175,7 +175,7 @@ def test_a_topic_that_is_shown_for_the_first_time(tmp_path: Path, monkeypatch: p
         monkeypatch.setattr(kind, member, step)
 
     class View:
-        """With looks, when it was made, and around each word that it says."""
+        """A view with a look after its creation, and around each of its writes."""
 
         def __init__(self, *told: Any) -> None:
             self._view = TopicView(*told)
@@ -204,7 +204,7 @@ def test_a_topic_that_is_shown_for_the_first_time(tmp_path: Path, monkeypatch: p
 
 
 def test_a_version_is_of_one_table_for_good(tmp_path: Path) -> None:
-    """Whoever holds the table of before, which was damaged since, must see that there is another."""
+    """A reader with an old table, damaged since, must notice the new one."""
     with holdfast.Broker.open(tmp_path) as broker, broker.producer("orders") as p:
         for _ in range(3):
             p.send(b"1")

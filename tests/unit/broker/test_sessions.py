@@ -1,4 +1,4 @@
-"""Who is attached: access modes, takeovers, types of subscriptions, and members that go."""
+"""Sessions: access modes, takeovers, types of subscriptions, and members that leave."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class TestAccess:
         refused(rig, ProducerOpen(topic.id, "x", "shared", ME), Busy)
         refused(rig, ProducerOpen(topic.id, "x", "exclusive", ME), Busy)
         rig.do(ProducerClose(one.session))
-        assert rig.producer(topic, "one", "exclusive", epoch=1).epoch == 1  # nobody was there since
+        assert rig.producer(topic, "one", "exclusive", epoch=1).epoch == 1  # no other one came since
         rig.do(ProducerClose(rig.state.next_session - 1))
         two = rig.producer(topic, "two", "exclusive")
         assert two.epoch == 2

@@ -1,4 +1,4 @@
-"""The exactly-once sink: stages that nobody sees, and the one event that shows them all."""
+"""The exactly-once sink: invisible stages, and the event that makes them visible."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def test_appends_can_be_asked_again(rig: Rig, topic: TopicState) -> None:
 
 
 def test_large_stages_become_ledgers(rig: Rig, topic: TopicState) -> None:
-    """Ids rise along the topic although the file is older than the ledgers before it (I40, I48)."""
+    """Ids rise along a topic, even if an adopted file is older (I40, I48)."""
     receipt = staged(rig, ONE, topic, LARGE)
     more = staged(rig, ONE, topic, LARGE)
     assert more[2] == 200
@@ -256,7 +256,7 @@ def test_old_sinks_are_forgotten(rig: Rig) -> None:
 
 
 def test_stages_survive(rig: Rig, topic: TopicState, other: TopicState) -> None:
-    """A commit after a restart finds what was staged before it, from the journal or a snapshot (I47)."""
+    """A commit finds entries staged before a restart, from journal or snapshot (I47)."""
     receipts = [
         staged(rig, ONE, topic, [b"a"]),
         staged(rig, TWO, topic, LARGE),

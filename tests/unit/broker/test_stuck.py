@@ -1,4 +1,4 @@
-"""A subscription is stuck only while consumers are attached; consumers that are offline are no fault."""
+"""A subscription is stuck only while consumers are attached, not while they are offline."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Counters and rates: what goes in and out of topics, and what is said of it."""
+"""Counters and rates of topics, and their metrics."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def test_what_is_under_way_when_the_broker_closes_gets_its_answer(tmp_path: Path
 
 
 def test_nothing_is_too_large_for_its_frame(tmp_path: Path) -> None:
-    """A stage of many MiB, and many properties beside a small send: cut up, or carried by the next frame."""
+    """A large stage and large properties are split, or go into the next frame."""
 
     async def work(broker: Broker) -> None:
         async with broker.producer("orders") as p:
@@ -194,7 +194,7 @@ def test_threads_that_call_while_another_closes_are_told(tmp_path: Path) -> None
 def test_what_comes_while_a_broker_closes_does_not_hold_it_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was delivered after the last wait and never stable, and the last snapshot waited for that."""
+    """A late event was delivered and never stable, and the last snapshot waited for it."""
 
     async def work(broker: Broker) -> None:
         producer = await opened(broker, "late", "shared")
@@ -284,7 +284,7 @@ def test_a_look_that_does_not_expect_a_trim_is_noticed(
 
 
 def ask_for_times_while_trimmed(path: Path) -> None:
-    """Look for a time, and for the time of an entry, while the ledger that is looked at is trimmed."""
+    """Search by time, and for the time of an entry, while its ledger is trimmed."""
 
     async def work(broker: Broker) -> None:
         async with broker.producer("orders") as producer:
