@@ -1,4 +1,4 @@
-"""Test the demo with Spark: in the shared session, and with a Java of its own."""
+"""Test the demo with Spark, in the shared session and with its own Java."""
 
 from __future__ import annotations
 

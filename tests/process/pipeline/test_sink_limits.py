@@ -1,4 +1,4 @@
-"""Test the sink with stages that are too large, expired or denied: no loss, or an error."""
+"""Test the sink with stages that are too large, expired or denied."""
 
 from __future__ import annotations
 
