@@ -27,7 +27,6 @@ from holdfast.server.flight.process import FlightProcess
 from holdfast.server.limits import raise_descriptor_limit
 from holdfast.server.listening import bracketed
 from holdfast.server.logs import log, logging_to
-from holdfast.server.pulsar.extensions import HANDLERS
 from holdfast.server.pulsar.listener import Server
 from holdfast.server.settings import Settings
 
@@ -118,7 +117,7 @@ class _Running:
         urls: dict[str, tuple[str, int | None]] = {}
         server: Server | None = None
         if listen.port is not None or listen.tls_port is not None:
-            server = Server(broker, server_options(config, access), HANDLERS)
+            server = Server(broker, server_options(config, access))
             if listen.http_port is not None or listen.https_port is not None:
                 server.http_ports = None
             await server.start()

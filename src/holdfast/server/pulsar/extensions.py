@@ -219,4 +219,4 @@ HANDLERS: dict[int, Request] = {
     pb.BaseCommand.PROGRESS_ADVANCE: Request("progress_advance", _named(progress_advance)),
     pb.BaseCommand.HTTP_PORTS: Request("http_ports", _named(http_ports)),
 }
-"""For `Server(broker, options, HANDLERS)`."""
+"""By the type of the command."""
