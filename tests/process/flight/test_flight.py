@@ -528,7 +528,7 @@ def test_the_broker_stays_small(tmp_path: Path) -> None:
 def test_without_arrow_it_says_what_is_missing(tmp_path: Path) -> None:
     (tmp_path / "pyarrow.py").write_text("raise ModuleNotFoundError('no', name='pyarrow')")
     with served(tmp_path / "data", http=True, environment={"PYTHONPATH": str(tmp_path)}) as server:
-        with pytest.raises(Unsupported, match="Flight needs pyarrow; install pyarrow"):
+        with pytest.raises(Unsupported, match="Flight needs pyarrow: pip install pyarrow"):
             RemotePlace(server.http_url, timeout_s=60).topics()
         assert refusal(server) == 404
 

@@ -36,7 +36,7 @@ def main(descriptor: int) -> int:
         try:
             from holdfast.server.flight.service import Service
         except ImportError as error:
-            words = f"Flight needs {error.name or 'pyarrow'}; install pyarrow (pip) where the server runs"
+            words = f"Flight needs {error.name or 'pyarrow'}: pip install pyarrow where the server runs"
             link.send(Ready(unsupported=words))
             return 1
         try:
