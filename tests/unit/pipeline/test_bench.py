@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
+import pytest
+
+from bench import pipeline
 from bench.pipeline import FORMS, Figures, Report, goals_of
 
 SIZE, COUNT = 100, 10_000
@@ -42,3 +48,18 @@ def test_report() -> None:
     assert "a trigger takes at most 20 % more than Spark's rate source" in told
     assert "  met" in told
     assert report.as_json()["figures"][0]["cores"] == 2
+
+
+def test_a_run_prints_and_writes_its_report(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(pipeline, "measure", lambda options, folder, cores, full: figures(cores))
+    to = tmp_path / "report.json"
+    arguments = ["--quick", "--cores", "2,1", "--where", str(tmp_path), "--json", str(to)]
+    assert pipeline.main(arguments) == 0
+    assert "Medians of 1 interleaved rounds" in capsys.readouterr().out
+    content = json.loads(to.read_text())
+    assert [each["cores"] for each in content["figures"]] == [1, 2]
+    assert content["settings"]["took_s"] >= 0
+    assert content["goals"]
+    assert list(tmp_path.iterdir()) == [to], "nothing else is left"
