@@ -19,6 +19,9 @@ PARTS = {"admin", "clock", "options", "random", "rates", "recovered", "sessions"
 """Attributes of a broker that belong to its face, beside its methods and properties."""
 BEHIND_TOPIC = {"state", "dispatchers", "traffic"}
 BEHIND_DISPATCHER = {"revision"}
+TOPICS = {"topic", "topics", "where"}
+OWNERS = {"broker", "dispatcher", *TOPICS}
+"""Names of variables and attributes that hold objects of the broker."""
 
 
 def reaches_behind(tree: Tree) -> Iterator[str]:
@@ -27,28 +30,34 @@ def reaches_behind(tree: Tree) -> Iterator[str]:
     for path in tree.matching(*FRONT_ENDS):
         for node in ast.walk(tree.parsed(path)):
             if isinstance(node, ast.Import | ast.ImportFrom):
-                for module in modules(node):
+                for module in modules(tree, node):
                     if module.startswith(f"{FACE}."):
                         yield f"{path}:{node.lineno}: imports {module}; import from {FACE}"
             elif isinstance(node, ast.Attribute):
                 owner = name_of(node.value)
-                if (
-                    (owner == "broker" and (node.attr in inside or node.attr.startswith("_")))
-                    or (owner in ("topic", "where") and node.attr in BEHIND_TOPIC)
-                    or (owner == "dispatcher" and node.attr in BEHIND_DISPATCHER)
-                ):
+                behind = {"broker": inside, "dispatcher": BEHIND_DISPATCHER}.get(owner, set())
+                if owner in TOPICS:
+                    behind = BEHIND_TOPIC
+                if node.attr in behind or (owner in OWNERS and node.attr.startswith("_")):
                     yield f"{path}:{node.lineno}: reaches behind the {owner}: .{node.attr}"
 
 
-def modules(node: ast.Import | ast.ImportFrom) -> list[str]:
-    """Return the modules that a statement imports."""
-    return [each.name for each in node.names] if isinstance(node, ast.Import) else [node.module or ""]
+def modules(tree: Tree, node: ast.Import | ast.ImportFrom) -> list[str]:
+    """Return the modules that a statement imports, also by `from holdfast.broker import engine`."""
+    if isinstance(node, ast.Import):
+        return [each.name for each in node.names]
+    if node.module != FACE:
+        return [node.module or ""]
+    inside = {path.removeprefix("src/holdfast/broker/").partition("/")[0] for path in tree.paths()}
+    return [f"{FACE}.{each.name}" for each in node.names if {each.name, f"{each.name}.py"} & inside]
 
 
 def name_of(node: ast.expr) -> str:
-    """Return the last name of `call.broker`, `self._broker` or `broker.topic(…)`, without underscores."""
+    """Return the last name of `self._broker`, `broker.topic(…)` or `broker.topics[…]`, plain."""
     if isinstance(node, ast.Call):
         node = node.func
+    if isinstance(node, ast.Subscript):
+        node = node.value
     if isinstance(node, ast.Attribute):
         return node.attr.lstrip("_")
     return node.id.lstrip("_") if isinstance(node, ast.Name) else ""

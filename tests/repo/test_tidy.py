@@ -82,6 +82,13 @@ REJECTED: list[tuple[Rule, dict[str, str], str]] = [
         {"src/holdfast/server/a.py": "await dispatcher.revision.closed()"},
         "the dispatcher: .revision",
     ),
+    (doors.reaches_behind, {"src/holdfast/cli/a.py": "dispatcher._reading.pump()"}, "dispatcher: ._reading"),
+    (doors.reaches_behind, {"src/holdfast/demo/a.py": "broker.topics[3].state"}, "the topics: .state"),
+    (
+        doors.reaches_behind,
+        {"bench/a.py": "from holdfast.broker import engine", "src/holdfast/broker/engine.py": ""},
+        "imports holdfast.broker.engine",
+    ),
     (tidy.dead_modules, {"src/holdfast/__init__.py": "", "src/holdfast/lost.py": ""}, "lost.py"),
     (
         tidy.dead_modules,
