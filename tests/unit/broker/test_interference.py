@@ -32,7 +32,7 @@ def test_a_journal_of_an_idle_broker(
     tmp_path: Path, way: Interfere, caplog: pytest.LogCaptureFixture
 ) -> None:
     interference.idle_goes_on(tmp_path, way)
-    words = "journal/0000000000000001: other code has removed or replaced it; the broker goes on"
+    words = "journal/0000000000000001: other code has removed or replaced it; the broker continues"
     assert words in interference.told(caplog)
 
 
