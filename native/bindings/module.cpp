@@ -105,11 +105,6 @@ nb::list points() {
     return out;
 }
 
-void copy_without_gil(void* to, const void* from, std::size_t size) {
-    GilRelease release;
-    std::memcpy(to, from, size);
-}
-
 }  // namespace
 }  // namespace holdfast::bindings
 
@@ -129,7 +124,6 @@ NB_MODULE(_core, module) {
     module.attr("Queue") = nb::borrow(reinterpret_cast<PyObject*>(&QueueType));
     module.attr("Message") = nb::borrow(reinterpret_cast<PyObject*>(&MessageType));
     module.attr("Messages") = nb::borrow(reinterpret_cast<PyObject*>(&MessagesType));
-    large_copy = &copy_without_gil;
 
     module.def("create_queue", &create_queue, nb::arg("directory"), nb::arg("name"),
                nb::arg("capacity"), nb::arg("participants"), nb::arg("at_most_once"),

@@ -530,7 +530,7 @@ QUEUE = (
         "fences-are-deliveries",
         "how often a put was fenced stays in the mark",
         "queue/queue.hpp",
-        "if (claim.fences != 0) stamp(claim.position, payloads.size() == 1 ? length : 0, 0);",
+        "if (claim.fences != 0) stamp(claim.position, payloads.size() == 1 ? claim.length : 0, 0);",
         "",
         "test_queue_life",
     ),
@@ -559,11 +559,31 @@ QUEUE = (
         "test_dead_letter",
     ),
     Mutant(
+        "taken-is-shared",
+        "what a get has taken is in memory that all calls of the attachment share",
+        "queue/attachment.hpp",
+        "std::vector<Taken> taken; taken.swap(scratch_);",
+        """std::vector<Taken> own;
+        std::vector<Taken>& taken = MUTANT ? scratch_ : own;
+        if (!MUTANT) taken.swap(scratch_);""",
+        "test_copy_step",
+    ),
+    Mutant(
+        "copied-before-the-claim",
+        "a put runs its copy step although there is no room",
+        "queue/attachment.hpp",
+        "if (verdict != Verdict::ok) return verdict; copy(claim.largest,",
+        """if (MUTANT && verdict != Verdict::ok) copy(0, [] {});
+        if (verdict != Verdict::ok) return verdict;
+        copy(claim.largest,""",
+        "test_copy_step",
+    ),
+    Mutant(
         "fences-of-another-thread",
         "whether a mark has a count of fences is asked of the object, which other threads change",
         "queue/queue.hpp",
         "claim.fences != 0",
-        "fences_of(length) != 0",
+        "fences_of(claim.length) != 0",
         "test_queue_life",
     ),
     Mutant(

@@ -1,4 +1,4 @@
-// Letting go of the GIL, also while the interpreter is being finalised.
+// Release of the GIL, also while the interpreter is being finalised.
 #pragma once
 
 #define PY_SSIZE_T_CLEAN
@@ -6,11 +6,15 @@
 #include <cxxabi.h>
 #include <unistd.h>
 
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
 namespace holdfast::bindings {
 
 // Other threads run while this object lives.
 //
-// A daemon thread that wants the GIL back from an interpreter that is ending is ended by CPython (before 3.14) with
+// CPython before 3.14 ends a daemon thread that wants the GIL back while the interpreter is being finalised. It calls
 // pthread_exit(), which unwinds the stack through frames that must not be unwound. Such a thread sleeps here instead,
 // until the process is gone.
 class GilRelease {
@@ -27,6 +31,20 @@ class GilRelease {
 
  private:
     PyThreadState* state_;
+};
+
+inline constexpr std::size_t kLargeCopy = 64u << 10;
+
+// Runs a step that copies `bytes`, without the GIL if they are many. The step must not touch Python or state that other
+// threads change.
+struct CopyWithoutGil {
+    template <class Step>
+    void operator()(std::uint64_t bytes, Step&& step) const {
+        std::optional<GilRelease> release;
+        if (bytes >= kLargeCopy) [[unlikely]]
+            release.emplace();
+        step();
+    }
 };
 
 }  // namespace holdfast::bindings

@@ -270,7 +270,7 @@ PyObject* messages_tobytes(PyObject* object, PyObject*) {
             return nullptr;
         }
         Pin pin(self->queue, slot);
-        copy_bytes(PyBytes_AS_STRING(copy), slot.delivered.data, slot.delivered.size);
+        copy_payload(slot.delivered, PyBytes_AS_STRING(copy));
         PyList_SET_ITEM(list, i, copy);
     }
     return list;

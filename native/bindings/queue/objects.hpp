@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "bindings/base/errors.hpp"
+#include "bindings/base/gil.hpp"
 #include "bindings/base/types.hpp"
 #include "holdfast/queue/attachment.hpp"
 
@@ -46,6 +47,11 @@ struct MessageObject {
     Slot* slot;
     Slot own;
 };
+
+// The caller makes sure that no thread settles the message or detaches meanwhile.
+inline void copy_payload(const Delivered& from, void* to) {
+    CopyWithoutGil()(from.size, [&] { copy_bytes(to, from.data, from.size); });
+}
 
 extern PyTypeObject QueueType, MessageType, MessagesType;
 

@@ -1,7 +1,7 @@
 // Queue: the calls that a user makes for every message, and the waiting around them.
 //
-// Threads: a call runs under the GIL, but for three things that touch no state of this object: copying a large payload,
-// spinning (which only reads shared words), and sleeping on a bell.
+// Threads: a call runs under the GIL, except for three steps that touch no state of this object: copying a large payload,
+// spinning (which only reads shared words), and sleeping on a bell. `Busy` keeps other threads from detaching meanwhile.
 #include <unistd.h>
 
 #include <cmath>
@@ -111,9 +111,10 @@ class Bytes {
 bool put_payloads(QueueObject* self, const char* call, std::span<const Payload> payloads,
                   double timeout) {
     Busy busy(self);
-    return self->attachment->put(payloads, false) == Verdict::ok ||
-           wait_for(self, call, timeout, true,
-                    [&](bool probe) { return self->attachment->put(payloads, probe); });
+    const auto attempt = [&](bool probe) {
+        return self->attachment->put(payloads, probe, CopyWithoutGil());
+    };
+    return attempt(false) == Verdict::ok || wait_for(self, call, timeout, true, attempt);
 }
 
 PyObject* queue_put(PyObject* object, PyObject* const* args, Py_ssize_t count, PyObject* kwnames) {
@@ -224,9 +225,11 @@ class Got {
 // Fills `got` with at least one message.
 bool get_some(QueueObject* self, Got& got, const char* call, u32 wanted, double timeout) {
     Busy busy(self);
-    if (self->attachment->get(got.all(), wanted, false) == Verdict::ok) [[likely]]
+    const auto attempt = [&](bool probe) {
+        return self->attachment->get(got.all(), wanted, probe, CopyWithoutGil());
+    };
+    if (attempt(false) == Verdict::ok) [[likely]]
         return true;
-    auto attempt = [&](bool probe) { return self->attachment->get(got.all(), wanted, probe); };
     if (self->attachment->message_damaged()) {
         raise_verdict(*self->attachment, Verdict::corrupt, call, 0, true);
         return false;
@@ -254,6 +257,13 @@ PyObject* queue_get(PyObject* object, PyObject* const* args, Py_ssize_t count, P
     return message;
 }
 
+void copy_and_settle(QueueObject* self, const Delivered& got, void* to) {
+    const Busy busy(self);
+    copy_payload(got, to);
+    self->attachment->settle(got.taken);
+    self->attachment->announce_space();
+}
+
 PyObject* queue_get_bytes(PyObject* object, PyObject* const* args, Py_ssize_t count,
                           PyObject* kwnames) {
     auto* self = reinterpret_cast<QueueObject*>(object);
@@ -267,10 +277,7 @@ PyObject* queue_get_bytes(PyObject* object, PyObject* const* args, Py_ssize_t co
         self->attachment->put_aside(got.taken);
         return nullptr;
     }
-    Busy busy(self);
-    copy_bytes(PyBytes_AS_STRING(copy), got.data, got.size);
-    self->attachment->settle(got.taken);
-    self->attachment->announce_space();
+    copy_and_settle(self, got, PyBytes_AS_STRING(copy));
     return copy;
 }
 
@@ -289,10 +296,7 @@ PyObject* queue_get_into(PyObject* object, PyObject* const* args, Py_ssize_t cou
     if (usable(self) && get_some(self, some, "get_into", 1, timeout)) {
         const Delivered& got = some.first();
         if (got.size <= static_cast<u64>(view.len)) {
-            Busy busy(self);
-            copy_bytes(view.buf, got.data, got.size);
-            self->attachment->settle(got.taken);
-            self->attachment->announce_space();
+            copy_and_settle(self, got, view.buf);
             result = PyLong_FromUnsignedLong(got.size);
         } else {
             self->attachment->put_aside(got.taken);
@@ -351,7 +355,7 @@ PyObject* queue_purge(PyObject* object, PyObject*) {
     u64 purged = 0;
     for (;;) {
         std::vector<Delivered> batch;
-        Verdict verdict = self->attachment->get(batch, 1024, true);
+        Verdict verdict = self->attachment->get(batch, 1024, true, CopyWithoutGil());
         if (verdict == Verdict::corrupt && self->attachment->message_damaged()) {
             ++purged;
             continue;

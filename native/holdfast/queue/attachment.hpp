@@ -1,8 +1,7 @@
-// One process's hold on a queue: the attachment, the operations, and what a user of them needs besides.
+// One process's hold on a queue: the attachment, the operations, counters and error texts.
 //
-// Threads: everything here but `looks_*` and `listen_*` is called by one thread at a time (in Python, under the GIL).
-// Only the copying of a large payload and waiting let another thread in between; both touch nothing but the block that
-// the descriptor says is ours.
+// Threads: one thread at a time calls anything here but `looks_*` and `listen_*` (in Python, the one with the GIL).
+// A call lets other threads in only in its copy step, see `Copy` below.
 #pragma once
 
 #include <cstdio>
@@ -45,12 +44,24 @@ inline std::optional<u64> age_of(QueueState<NativeMemory>& q, u64 position) {
     return now_ms >= claimed_ms ? now_ms - claimed_ms : 0;
 }
 
-// A message in our hands, its header verified.
+// A message that we hold, its header verified.
 struct Delivered {
     Taken taken;
     const std::byte* data;
     u64 time;
     u32 size;
+};
+
+// The copy step of `put` and `get`: the bindings have one that releases the GIL around a large copy. The step changes the
+// blocks of its own claim; all else that it needs is in the call, because other threads use the attachment meanwhile.
+template <class Copy>
+concept CopyStep = requires(Copy& copy, u64 bytes, void (*step)()) { copy(bytes, step); };
+
+struct CopyAtOnce {
+    template <class Step>
+    void operator()(u64, Step&& step) const {
+        step();
+    }
 };
 
 class QueueAttachment {
@@ -89,37 +100,44 @@ class QueueAttachment {
         return params;
     }
 
-    // See Attachment. What is put into a reachable queue can be got by consumers that open it by its name.
+    // See Attachment. Consumers that open a reachable queue by its name get the messages that are put here.
     bool usable() const { return attachment_.usable(); }
     bool lost() const { return attachment_.lost(); }
     bool still_usable() { return attachment_.still_usable(); }
     bool forked() const { return attachment_.forked(); }
     bool reachable() { return attachment_.reachable(); }
 
-    Verdict put(std::span<const Payload> payloads, bool probe) {
-        Verdict verdict = queue_.put(payloads, realtime_ns(), params_.full_checksum != 0, probe);
+    // `copy(bytes, step)` runs the step that copies; `bytes` is the size of the largest payload.
+    template <CopyStep Copy = CopyAtOnce>
+    Verdict put(std::span<const Payload> payloads, bool probe, Copy&& copy = {}) {
+        const u64 time = realtime_ns();  // first: after the claim it would wait for the exchange
+        Queue<NativeMemory>::Claim claim;
+        Verdict verdict = queue_.claim(payloads, probe, claim);
+        if (probe) count_recovery();
+        if (verdict != Verdict::ok) return verdict;
+        copy(claim.largest,
+             [&] { queue_.write(claim, payloads, time, params_.full_checksum != 0); });
+        verdict = queue_.publish(claim, payloads);
         if (verdict == Verdict::ok) {
-            u64 bytes = 0;
-            for (const Payload& payload : payloads) bytes += payload.size;
             count(Count::put, payloads.size());
-            count(Count::put_bytes, bytes);
+            count(Count::put_bytes, claim.bytes);
             tick();
         } else if (verdict == Verdict::fenced) {
             count(Count::fenced);
         }
-        if (probe) count_recovery();
         return verdict;
     }
 
     u64 put_end() const { return queue_.put_end; }
 
-    // Up to `wanted` messages, appended to `out`. corrupt: see `fault()`; a damaged message is set aside, once, and the
-    // next call goes on behind it.
-    Verdict get(std::vector<Delivered>& out, u32 wanted, bool probe) {
+    // Appends up to `wanted` messages to `out`. corrupt: see `fault()`; a damaged message is set aside, once, and the next
+    // call goes on behind it. `copy(bytes, step)` runs the step that copies a dead letter.
+    template <CopyStep Copy = CopyAtOnce>
+    Verdict get(std::vector<Delivered>& out, u32 wanted, bool probe, Copy&& copy = {}) {
         message_damaged_ = false;
         if (pending_damage_.what != nullptr) [[unlikely]]
             return report_damage();
-        // A burial lets other threads in, which get as well: what this call has taken is its own.
+        // The copy of a dead letter lets other threads in, which get as well: what this call has taken is its own.
         std::vector<Taken> taken;
         taken.swap(scratch_);
         if (taken.size() < wanted) taken.resize(wanted);
@@ -131,7 +149,7 @@ class QueueAttachment {
             if (probe) count_recovery();
             if (verdict != Verdict::ok) break;
             tick();
-            taken_count = dead_letters_.bury_some(*this, taken, taken_count);
+            taken_count = dead_letters_.bury_some(*this, taken, taken_count, copy);
             if (taken_count == 0) continue;
             verdict = accept(out, {taken.data(), taken_count});
             break;
@@ -160,7 +178,7 @@ class QueueAttachment {
 
     Verdict close() { return queue_.close(); }
 
-    // Everything that dead participants left, now. Returns the sum.
+    // Recovers everything that dead participants left, now. Returns the sum.
     Recovered recover_all() {
         Recovered before = queue_.recovered;
         for (u32 slot = 0; slot < params_.participants; ++slot) queue_.recover_if_dead(slot);
@@ -170,7 +188,7 @@ class QueueAttachment {
                 sum.released - before.released, true};
     }
 
-    // Gives back what is still in our hands and leaves. The caller has made sure that no view of it lives.
+    // Gives back the messages that we hold, and leaves. The caller has made sure that no view of them lives.
     void detach() {
         if (!usable()) return;
         std::vector<Taken> held;
@@ -181,14 +199,13 @@ class QueueAttachment {
                     held.push_back({position, word, queue_.deliveries_with_this(position) - 1});
             });
         for (const Taken& taken : held) give_back(taken);
-        queue_.ring(queue_.words.data_bell);  // threads of ours that wait shall notice
+        queue_.ring(queue_.words.data_bell);  // threads of this process that wait notice
         queue_.ring(queue_.words.space_bell);
         attachment_.leave();
         dead_letters_.detach();
     }
 
-    // Cheap, for spinning without the lock that guards the rest: they read shared words and change nothing, and what
-    // they say is only a reason to look properly.
+    // For spinning without the GIL: cheap, they read shared words and change nothing. True is only a reason to try.
     bool looks_gettable() const {
         u64 read = unsealed(memory_.load(queue_.words.read, std::memory_order_relaxed));
         u64 word = memory_.load(queue_.descriptor(read), std::memory_order_relaxed);
@@ -294,7 +311,7 @@ class QueueAttachment {
         participant().count(static_cast<std::size_t>(which), by);
     }
 
-    // Nothing in the ring is believed before it is checked; what fails is set aside, so that it costs one message.
+    // Checks what was taken before it is believed. A message that fails is set aside, so that damage costs one message.
     Verdict accept(std::vector<Delivered>& out, std::span<const Taken> batch) {
         Fault damage{};
         u64 redelivered = 0;
@@ -342,7 +359,7 @@ class QueueAttachment {
         return verify_payload(header, message.data);
     }
 
-    // Now and then we look whether one of the others died, so that a dead reader's message does not wait for a lap.
+    // Asks now and then whether another participant died, so that a dead consumer's message does not wait for a lap.
     void tick() {
         attachment_.tick([this](u32 slot) {
             queue_.recover_if_dead(slot);

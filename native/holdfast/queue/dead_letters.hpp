@@ -26,13 +26,14 @@ class DeadLetters {
         return blocked_ && from.now_ms() - tried_ms_ < kPauseMs ? deliveries_max_ : 0;
     }
 
-    // Moves those of the first `count` that came back too often. Returns how many are left.
-    u32 bury_some(Attachment& from, std::vector<Taken>& batch, u32 count) {
+    // Moves those of the first `count` that came back too often. Returns how many are left. `copy`: as in QueueAttachment.
+    template <class Copy>
+    u32 bury_some(Attachment& from, std::vector<Taken>& batch, u32 count, Copy& copy) {
         if (deliveries_max_ == 0) return count;
         u32 left = 0;
         for (u32 i = 0; i < count; ++i) {
             if (batch[i].redelivered >= deliveries_max_)
-                bury(from, batch[i]);
+                bury(from, batch[i], copy);
             else
                 batch[left++] = batch[i];
         }
@@ -57,10 +58,11 @@ class DeadLetters {
         return queue_;
     }
 
-    void bury(Attachment& from, const Taken& taken) {
+    template <class Copy>
+    void bury(Attachment& from, const Taken& taken, Copy& copy) {
         typename Attachment::Message message;
         if (!from.sound(taken, message)) return from.discard(taken);
-        if (put({message.data, message.size})) {
+        if (put({message.data, message.size}, copy)) {
             from.buried(taken);
             blocked_ = false;
         } else {
@@ -70,12 +72,13 @@ class DeadLetters {
         }
     }
 
-    bool put(const Payload& payload) {
+    template <class Copy>
+    bool put(const Payload& payload, Copy& copy) {
         try {
-            // Another thread may replace it while a large payload is copied.
+            // Another thread may replace `queue_` while the payload is copied.
             const std::shared_ptr<Attachment> queue = present();
             return payload.size <= queue->geometry().size_max() &&
-                   queue->put({&payload, 1}, true) == Verdict::ok &&
+                   queue->put({&payload, 1}, true, copy) == Verdict::ok &&
                    queue->reachable();  // else it was removed meanwhile
         } catch (const Error&) {        // gone, or no slot free: as if it were full
             return false;

@@ -53,7 +53,9 @@ class Queue : public QueueState<Memory> {
         u64 position;
         u64 length;
         u64 word;
-        u32 fences;  // in the mark until the commit
+        u32 fences;   // in the mark until the commit
+        u64 bytes;    // of all payloads
+        u64 largest;  // bytes of the largest payload
     };
 
     Recovered recovered{};  // by this object, since it was created
@@ -63,19 +65,59 @@ class Queue : public QueueState<Memory> {
     // Puts the payloads into one extent: consumers see all of them at once, or, if this process dies, not one.
     // `probe`: when there is no room, ask the kernel whether the holder of the oldest space lives.
     Verdict put(std::span<const Payload> payloads, u64 time, bool full_checksum, bool probe) {
-        u64 length = 0;
-        for (const Payload& payload : payloads) length += Geometry::blocks_granules(payload.size);
-        memory.at(QueuePoint::put_begin);
         Claim claim;
-        if (Verdict verdict = reserve(length, payloads.size() == 1, claim, probe);
-            verdict != Verdict::ok)
+        if (const Verdict verdict = this->claim(payloads, probe, claim); verdict != Verdict::ok)
             return verdict;
         write(claim, payloads, time, full_checksum);
-        u64 first = Geometry::blocks_granules(payloads[0].size);
-        if (claim.fences != 0) stamp(claim.position, payloads.size() == 1 ? length : 0, 0);
-        Verdict verdict = commit(claim, first);
+        return publish(claim, payloads);
+    }
+
+    // The steps of a put: claim, write, publish. `write` copies: it changes only the blocks of its claim and no member of
+    // this object, so other threads may use the object meanwhile.
+
+    Verdict claim(std::span<const Payload> payloads, bool probe, Claim& claim) {
+        u64 length = 0, bytes = 0, largest = 0;
+        for (const Payload& payload : payloads) {
+            length += Geometry::blocks_granules(payload.size);
+            bytes += payload.size;
+            largest = std::max(largest, payload.size);
+        }
+        memory.at(QueuePoint::put_begin);
+        const Verdict verdict = reserve(length, payloads.size() == 1, claim, probe);
+        claim.bytes = bytes;
+        claim.largest = largest;
+        return verdict;
+    }
+
+    // Writes header and payload of each block, and the descriptors of all but the first. No consumer can reach them yet.
+    void write(const Claim& claim, std::span<const Payload> payloads, u64 time,
+               bool full_checksum) {
+        u64 position = claim.position;
+        for (const Payload& payload : payloads) {
+            const u8 flags = full_checksum ? kFullChecksum : u8{0};
+            const BlockHeader header{
+                kBlockMagic, kMessageBlock, flags, static_cast<u32>(payload.size),
+                position,    time,          0,     0};
+            memory.write_block(block(position), header, payload.data, payload.size);
+            u64 length = Geometry::blocks_granules(payload.size);
+            if (position != claim.position) {
+                stamp(position, length, 0);
+                memory.store(descriptor(position),
+                             geometry.word(position, length, State::ready, me),
+                             std::memory_order_release);  // pairs with: load_descriptor in take_run
+                memory.at(QueuePoint::many_inner);
+            }
+            position += length;
+        }
+    }
+
+    // fenced: consumers have passed over the blocks; nothing was put.
+    Verdict publish(const Claim& claim, std::span<const Payload> payloads) {
+        const u64 first = Geometry::blocks_granules(payloads[0].size);
+        if (claim.fences != 0) stamp(claim.position, payloads.size() == 1 ? claim.length : 0, 0);
+        const Verdict verdict = commit(claim, first);
         if (verdict == Verdict::ok) put_end = std::max(put_end, claim.position + claim.length);
-        note_fence(verdict, length);
+        note_fence(verdict, claim.length);
         ring(verdict == Verdict::ok ? words.data_bell : words.space_bell);
         return verdict;
     }
@@ -260,7 +302,7 @@ class Queue : public QueueState<Memory> {
                 advance(words.head, head, head + extent);
                 if (!pads) {
                     memory.at(QueuePoint::put_moved);
-                    claim = {head, extent, wanted, fences};
+                    claim = {head, extent, wanted, fences, 0, 0};
                     return Verdict::ok;
                 }
             }
@@ -347,28 +389,6 @@ class Queue : public QueueState<Memory> {
     }
     u32 fences_of(u64 length) const {
         return fenced_in_a_row_[static_cast<std::size_t>(std::bit_width(length))];
-    }
-
-    // Writes header and payload of each block, and the descriptors of all but the first. No consumer can reach them yet.
-    void write(const Claim& claim, std::span<const Payload> payloads, u64 time,
-               bool full_checksum) {
-        u64 position = claim.position;
-        for (const Payload& payload : payloads) {
-            const u8 flags = full_checksum ? kFullChecksum : u8{0};
-            const BlockHeader header{
-                kBlockMagic, kMessageBlock, flags, static_cast<u32>(payload.size),
-                position,    time,          0,     0};
-            memory.write_block(block(position), header, payload.data, payload.size);
-            u64 length = Geometry::blocks_granules(payload.size);
-            if (position != claim.position) {
-                stamp(position, length, 0);
-                memory.store(descriptor(position),
-                             geometry.word(position, length, State::ready, me),
-                             std::memory_order_release);  // pairs with: load_descriptor in take_run
-                memory.at(QueuePoint::many_inner);
-            }
-            position += length;
-        }
     }
 
     // The put takes effect here, or not at all.

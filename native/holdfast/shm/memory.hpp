@@ -16,24 +16,9 @@
 
 namespace holdfast {
 
-// Copies of kLargeCopy bytes and more go through a hook, so that the bindings can let other threads run meanwhile.
-using CopyHook = void (*)(void* to, const void* from, std::size_t size);
-
-inline constexpr std::size_t kLargeCopy = 64u << 10;
-
-inline void plain_copy(void* to, const void* from, std::size_t size) {
-    std::memcpy(to, from, size);
-}
-
-// Set once, before any copying thread starts.
-inline CopyHook large_copy = &plain_copy;
-
+// Copies a payload; an empty one may come with a null pointer.
 inline void copy_bytes(void* to, const void* from, std::size_t size) {
-    if (size >= kLargeCopy) [[unlikely]] {
-        large_copy(to, from, size);
-    } else if (size != 0) {  // an empty payload may come with a null pointer
-        std::memcpy(to, from, size);
-    }
+    if (size != 0) std::memcpy(to, from, size);
 }
 
 // Of a block that is written in pieces (the seed's cases b to e).

@@ -39,8 +39,6 @@ static void test_words() {
     memory.drop_byte(0);
 }
 
-static std::size_t hooked_bytes = 0;
-
 static void test_blocks() {
     NativeMemory memory;
     alignas(64) static std::byte ring[128 << 10];
@@ -62,15 +60,6 @@ static void test_blocks() {
             CHECK(ring[sizeof copy + size] == std::byte{0xee});  // not a byte further
         }
     }
-    large_copy = [](void* to, const void* from, std::size_t size) {
-        hooked_bytes += size;
-        std::memcpy(to, from, size);
-    };
-    memory.write_block(ring, make_block(kMessageBlock, 0, 65'535, 9, 1), data, 65'535);
-    CHECK(hooked_bytes == 0);
-    memory.write_block(ring, make_block(kMessageBlock, 0, 65'536, 9, 1), data, 65'536);
-    CHECK(hooked_bytes == 65'536);
-    large_copy = &plain_copy;
 }
 
 // The seed's cases: the magic alone, the size too, half the payload, everything but the commit.

@@ -246,14 +246,11 @@ MUTANTS = (
         "a put becomes visible before its payload is written",
         "queue/queue.hpp",
         """        write(claim, payloads, time, full_checksum);
-        u64 first = Geometry::blocks_granules(payloads[0].size);
-        if (claim.fences != 0) stamp(claim.position, payloads.size() == 1 ? length : 0, 0);
-        Verdict verdict = commit(claim, first);""",
+        return publish(claim, payloads);""",
         """        if (!MUTANT) write(claim, payloads, time, full_checksum);
-        u64 first = Geometry::blocks_granules(payloads[0].size);
-        if (!MUTANT && claim.fences != 0) stamp(claim.position, payloads.size() == 1 ? length : 0, 0);
-        Verdict verdict = commit(claim, first);
-        if (MUTANT) write(claim, payloads, time, full_checksum);""",
+        const Verdict verdict = publish(claim, payloads);
+        if (MUTANT && verdict == Verdict::ok) write(claim, payloads, time, full_checksum);
+        return verdict;""",
         "wrap",
     ),
     Mutant(

@@ -35,12 +35,12 @@ RACES = (
         "put-without-gil",
         "a put of several small messages runs without the GIL, on the state of an object that threads share",
         "bindings/queue/queue.cpp",
-        "return self->attachment->put(payloads, false) == Verdict::ok ||",
+        "return attempt(false) == Verdict::ok || wait_for(self, call, timeout, true, attempt);",
         """if (MUTANT && payloads.size() > 1 && payloads[0].size + payloads[1].size < 2000) {
             GilRelease release;
             if (self->attachment->put(payloads.first(2), false) == Verdict::full) relax();
         }
-        return self->attachment->put(payloads, false) == Verdict::ok ||""",
+        return attempt(false) == Verdict::ok || wait_for(self, call, timeout, true, attempt);""",
         "queues",
     ),
     Mutant(
