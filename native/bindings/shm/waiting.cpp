@@ -1,4 +1,4 @@
-// Alarm and wait_any: one thread that sleeps for queues and for other structures with bells.
+// Alarm and wait_any: one thread sleeps for several structures with bells.
 #include "bindings/shm/waiting.hpp"
 
 #include <nanobind/nanobind.h>
@@ -23,10 +23,10 @@ std::vector<Waitable> waitables;
 Bell bell_of(PyObject* object, bool putting) {
     for (const Waitable& each : waitables)
         if (PyObject_TypeCheck(object, each.type)) return each.find(object, putting);
-    throw nb::type_error("wait_any needs queues");
+    throw nb::type_error("wait_any needs objects with bells, such as queues");
 }
 
-// Sleeps until one of the bells rings. `heard`: [(queue, putting, value from queue._listen)].
+// Sleeps until one of the bells rings. `heard`: [(object, putting, value from object._listen(putting))].
 bool wait_for_any(const Alarm& alarm, u32 alarm_heard, const nb::list& heard, double seconds) {
     std::vector<FutexWord> bells;
     std::vector<std::shared_ptr<void>> keep;

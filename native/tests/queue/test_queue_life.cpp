@@ -113,6 +113,17 @@ static void test_contention_is_not_damage() {
     patience_turns = u64{1} << 22;
 }
 
+// A call with two loops and one patience: when it is over in the first loop, the second one ends at once.
+static void test_patience_stays_over() {
+    patience_turns = 10;
+    Ring ring(4);
+    Queue<Meddled> q = ring.attach(0);
+    Patience patience(0);
+    for (int turn = 0; turn < 10; ++turn) CHECK(!patience.over(q));
+    for (int turn = 0; turn < 3; ++turn) CHECK(patience.over(q));
+    patience_turns = u64{1} << 22;
+}
+
 // A copy of 20 ms, a stall limit of 1 ms, and a consumer that waits all the time.
 static void test_a_copy_longer_than_the_stall_limit() {
     Ring ring(64);
@@ -247,6 +258,7 @@ static void test_the_largest_message_of_the_largest_ring() {
 int main() {
     test_the_largest_message_of_the_largest_ring();
     test_contention_is_not_damage();
+    test_patience_stays_over();
     test_a_copy_longer_than_the_stall_limit();
     test_fences_of_threads_are_no_deliveries();
     test_a_limit_comes_down();

@@ -39,21 +39,21 @@ T = TypeVar("T")
 CAPACITY_MAX = 256 << 30
 PARTICIPANTS_MAX = 1023
 GROUP_MAX = (1 << 32) - 2
-"""Of 32 bits; the last number means none."""
+"""32 bits; the last number means that there is not a group."""
 
 
 def _place(directory: str | os.PathLike[str] | None) -> str:
-    """Return where segments stand, if not in the usual place."""
+    """Return the directory of the segments."""
     return checked_path("directory", directory) if directory else str(_core.default_directory())
 
 
 def _deliveries_until(
     max_deliveries: int | None, dead_letter: str | None, delivery: str, name: str
 ) -> int | None:
-    """Return the number of deliveries before a message goes to the dead-letter queue, once it is checked.
+    """Check `max_deliveries` against the other parameters; return it.
 
     Raises:
-        Misuse: it does not fit the other parameters.
+        Misuse: it does not fit them.
     """
     if (max_deliveries is None) != (dead_letter is None):
         raise Misuse(
@@ -76,12 +76,12 @@ def _deliveries_until(
 class Queue(_core.Queue):
     """A many-producer, many-consumer queue of byte messages between the processes of one machine.
 
-    Whoever dies at any instruction, every message that was put has exactly one owner: a message of a dead
-    reader goes to another one (`redelivered` tells), a half-written message of a dead writer is passed over.
-    There is no daemon: what is in the way of the living is cleaned up by them.
+    A process may die at any instruction: every message that was put still has exactly one owner. A message of
+    a dead consumer goes to another one, marked as `redelivered`. Consumers pass over a half-written message of
+    a dead producer. There is no daemon: living participants repair what is in their way.
 
     Threads may share one `Queue`: each call is atomic among them, and waiting calls let the others run.
-    After `fork()` the child must open the queue anew; pickling a `Queue` does that by itself.
+    After `fork()` the child must open the queue again; pickling a `Queue` does that by itself.
 
     Example:
         >>> from holdfast import Queue
@@ -112,16 +112,18 @@ class Queue(_core.Queue):
         exist_ok: bool = False,
         directory: str | os.PathLike[str] | None = None,
     ) -> Self:
-        """Makes a queue and attaches to it. All its memory is allocated now: later nothing can run out.
+        """Create a queue and attach to it.
+
+        All its memory is allocated now: later it cannot run out.
 
         Args:
             name: 1 to 100 of `A-Z a-z 0-9 . _ -`.
             capacity: bytes, rounded up to a power of two. A message may have half of it, less 32 bytes.
-            delivery: what becomes of a message whose reader died: `"at-least-once"` hands it to another
-                reader, `"at-most-once"` lets it go.
-            participants: how many attachments there can be at once, up to 1023.
+            delivery: for messages of a dead consumer: `"at-least-once"` delivers them to another consumer,
+                `"at-most-once"` drops them.
+            participants: attachments at one time, at most 1023.
             max_deliveries: after that many deliveries without a settlement a message goes to `dead_letter`.
-            dead_letter: the name of the queue for such messages; it is made if it is not there.
+            dead_letter: the name of the queue for such messages; it is created if it is not there.
             stall_limit: seconds after which consumers may pass over a living writer's unfinished message.
                 The writer notices and puts its message again. None: a slow writer is waited for.
             checksum: `"header"` checks each message's header, `"full"` the payload, too.
@@ -249,12 +251,12 @@ class Queue(_core.Queue):
 
     @classmethod
     def open(cls, name: str, *, adopt: bool = False, directory: str | os.PathLike[str] | None = None) -> Self:
-        """Attaches to a queue that exists.
+        """Attach to a queue that exists.
 
         Args:
             name: as given to `create`.
-            adopt: accept a queue from before the last boot (only where `directory` is on a disk). Its bytes
-                are what the disk kept: its structure is checked, its payloads only with `checksum="full"`.
+            adopt: accept a queue from before the last boot (only where `directory` is on a disk). The disk may
+                have lost bytes: the structure is checked, payloads only with `checksum="full"`.
             directory: as in `create`.
 
         Raises:
@@ -279,7 +281,7 @@ class Queue(_core.Queue):
 
     @staticmethod
     def unlink(name: str, *, directory: str | os.PathLike[str] | None = None) -> None:
-        """Takes the name away. Processes that are attached keep the queue until they leave.
+        """Remove the name. Processes that are attached keep the queue until they detach.
 
         Example:
             >>> from holdfast import Queue
@@ -291,7 +293,7 @@ class Queue(_core.Queue):
 
     @staticmethod
     def list(*, directory: str | os.PathLike[str] | None = None) -> builtins.list[str]:
-        """The names of the queues that are there.
+        """Return the names of the queues that exist.
 
         Example:
             >>> from holdfast import Queue
@@ -304,7 +306,7 @@ class Queue(_core.Queue):
         return [name for kind, name, _, _ in segments if kind == "queue"]
 
     def stats(self) -> QueueStats:
-        """What the queue holds, who is attached, and what has happened since it was made.
+        """Return contents, participants and counters of the queue.
 
         Example:
             >>> from holdfast import Queue
@@ -320,7 +322,7 @@ class Queue(_core.Queue):
         return stats_of(self.name, seen, self._dead_letter_blocked)
 
     def check(self) -> builtins.list[str]:
-        """What is wrong with the queue, in words; an empty list if it is sound. Looks at every block.
+        """Check every block; return the faults in words (empty: it is sound).
 
         Example:
             >>> from holdfast import Queue
@@ -332,7 +334,9 @@ class Queue(_core.Queue):
         return faults_of(_core.inspect_attached(self, blocks_max=1 << 40))
 
     def recover(self) -> Recovered:
-        """Cleans up after all participants that have died, now. Never needed: whoever is blocked does it.
+        """Recover after all dead participants, now.
+
+        It is never needed: a participant that is blocked does it.
 
         Example:
             >>> from holdfast import Queue
@@ -344,9 +348,10 @@ class Queue(_core.Queue):
         return Recovered(**self._recover())
 
     def __iter__(self) -> Iterator[Message]:
-        """Messages until the queue is closed. Each is settled when the next one is asked for.
+        """Yield messages until the queue is closed.
 
-        A loop that is left early gives its last message back (settle it first if it is done with).
+        Each is settled when the loop asks for the next one. A loop that ends early gives its last message back;
+        settle it before if it was processed.
 
         Example:
             >>> from holdfast import Queue
@@ -367,7 +372,7 @@ class Queue(_core.Queue):
     # asyncio
 
     async def aput(self, data: Buffer, timeout: float | None = None) -> None:
-        """`put` for asyncio: waits without blocking the loop.
+        """Put as `put` does, without blocking the event loop.
 
         Example:
             >>> import asyncio
@@ -384,7 +389,7 @@ class Queue(_core.Queue):
         await self._wait(True, timeout, lambda: self.put(data, 0))
 
     async def aput_many(self, messages: Iterable[Buffer], timeout: float | None = None) -> None:
-        """`put_many` for asyncio."""
+        """Put as `put_many` does, without blocking the event loop."""
         rest = [*messages]
         done = 0
 
@@ -405,15 +410,15 @@ class Queue(_core.Queue):
             raise
 
     async def aget(self, timeout: float | None = None) -> Message:
-        """`get` for asyncio. A cancelled `aget` has taken nothing."""
+        """Get as `get` does, without blocking the event loop. A cancelled `aget` has taken nothing."""
         return await self._wait(False, timeout, lambda: self.get(0))
 
     async def aget_many(self, count: int, timeout: float | None = None) -> Messages:
-        """`get_many` for asyncio."""
+        """Get as `get_many` does, without blocking the event loop."""
         return await self._wait(False, timeout, lambda: self.get_many(count, 0))
 
     async def __aiter__(self) -> AsyncIterator[Message]:
-        """As `__iter__`, in `async for`."""
+        """Yield as `__iter__` does, in `async for`."""
         while True:
             try:
                 message = await self.aget()
@@ -446,9 +451,9 @@ class Queue(_core.Queue):
     # other event loops
 
     def fileno(self) -> int:
-        """A file descriptor for `select` and the like: readable when it is worth to call `get(timeout=0)`.
+        """Return a file descriptor that is readable when `get(timeout=0)` may succeed.
 
-        Call `arm()`, get until `Empty`, then wait for the descriptor; and again.
+        It is for `select` and the like. Call `arm()`, get until `Empty`, then wait for the descriptor; repeat.
 
         Example:
             >>> import select
@@ -460,22 +465,24 @@ class Queue(_core.Queue):
             True
             >>> q.detach(); Queue.unlink("polled")
         """
+        return self._own_signal().fd
+
+    def _own_signal(self) -> Signal:
         if self._signal is None:
-            self._signal = Signal()
-        return self._signal.fd
+            self._signal = Signal("Queue.fileno()", "detach the queue and open it again with Queue.open()")
+        return self._signal
 
     def arm(self) -> None:
-        """Makes `fileno()` not readable until something happens after this call.
+        """Make `fileno()` not readable until something happens after this call.
 
-        It also becomes readable after 50 ms without anything: a look is how messages of the dead are found.
+        It also becomes readable after 50 ms without a change: a get then finds messages of dead consumers.
         """
-        if self._signal is None:
-            self._signal = Signal()
-        self._signal.clear()
-        waiter().watch(self, False, self._listen(False), False, self._signal.set)
+        signal = self._own_signal()
+        signal.clear()
+        waiter().watch(self, False, self._listen(False), False, signal.set)
 
     def detach(self) -> None:
-        """This process leaves. Messages that it still holds go back.
+        """Detach this process. Messages that it still holds go back.
 
         Raises:
             Misuse: views of message data are alive, or other threads are inside a call.

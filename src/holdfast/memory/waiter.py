@@ -1,6 +1,6 @@
-"""One thread per process that sleeps for everybody who must not: event loops and file descriptors.
+"""Wait for several structures in shared memory: one thread for event loops and file descriptors.
 
-It only tells that it is worth looking again. The message itself is taken where it is wanted, so that a
+The thread only notifies that it is worth to look again. The consumer itself takes the message, so that a
 cancelled task loses nothing.
 """
 
@@ -19,22 +19,24 @@ from holdfast import _core
 from holdfast.errors import Misuse
 
 if TYPE_CHECKING:
-    from holdfast.memory.queue import Queue
+    from holdfast._core import Waitable
 
 IDLE_S = 0.05
-"""Every wait is bounded: a queue is looked at this often even if nobody rings."""
+"""The bound of every wait: the caller looks again this often even if no bell rings."""
 URGENT_S = 0.0005
-"""Behind a named owner: how soon its death is noticed."""
+"""The bound behind a named owner: how soon its death is noticed."""
 
 
 class Signal:
     """A pipe that may be closed while another thread is about to write to it.
 
-    A pipe, because it has an inode of its own. Other code may close a descriptor that it does not know, and
-    its number is then used for another file: that file is neither written to nor closed here.
+    A pipe, because it has an inode of its own. Other code may close a descriptor that it does not know. Its
+    number is then used for another file, which is neither written to nor closed here.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, name: str, remedy: str) -> None:
+        """Open the pipe. An error about it has its `name` and the `remedy`."""
+        self._name, self._remedy = name, remedy
         self._lock = threading.Lock()
         self._pid = os.getpid()
         self._read, self._write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -49,25 +51,25 @@ class Signal:
         """
         if not self._is_ours(self._read) or not self._is_ours(self._write):
             raise Misuse(
-                "other code in this process closed the descriptor of Queue.fileno() (a daemoniser, "
-                "os.closerange?); detach the queue and open it again with Queue.open()"
+                f"other code in this process closed the descriptor of {self._name} (a daemoniser, "
+                f"os.closerange?); {self._remedy}"
             )
         return self._read
 
     def set(self) -> None:
-        """Makes it readable."""
+        """Make the descriptor readable."""
         with self._lock, contextlib.suppress(BlockingIOError):  # full: it is readable
             if self._is_ours(self._read) and self._is_ours(self._write):
                 os.write(self._write, b"!")
 
     def clear(self) -> None:
-        """Makes it not readable."""
+        """Make the descriptor not readable."""
         with contextlib.suppress(BlockingIOError):
             while os.read(self.fd, 4096):
                 pass
 
     def close(self) -> None:
-        """Gives the descriptors up."""
+        """Close the descriptors."""
         # In a child of fork() the lock may be held for ever, by a thread that stayed in the parent.
         with self._lock if os.getpid() == self._pid else contextlib.nullcontext():
             for fd in (self._read, self._write):
@@ -90,9 +92,9 @@ def _identity(fd: int) -> tuple[int, int] | None:
 
 @dataclass(frozen=True)
 class Watch:
-    """Somebody who wants to be called, once, when a bell rings or its time is over."""
+    """A call to make, once, when a bell rings or its time is over."""
 
-    queue: Queue
+    target: Waitable
     putting: bool
     heard: int
     deadline: float
@@ -100,7 +102,7 @@ class Watch:
 
 
 class Waiter:
-    """Calls back, once, when a bell rang or its time is over."""
+    """Make each call once, when its bell rang or its time is over."""
 
     def __init__(self) -> None:
         self._alarm = _core.Alarm()
@@ -109,13 +111,18 @@ class Waiter:
         self._next = 0
         self._thread: threading.Thread | None = None
 
-    def watch(self, queue: Queue, putting: bool, heard: int, urgent: bool, call: Callable[[], None]) -> int:
-        """Calls `call` at the next ring after `heard` (from `queue._listen(putting)`); returns a ticket."""
+    def watch(
+        self, target: Waitable, putting: bool, heard: int, urgent: bool, call: Callable[[], None]
+    ) -> int:
+        """Make `call` at the next ring after `heard`; return a ticket.
+
+        `heard` is from `target._listen(putting)`.
+        """
         deadline = time.monotonic() + (URGENT_S if urgent else IDLE_S)
         with self._lock:
             self._next += 1
             ticket = self._next
-            self._watches[ticket] = Watch(queue, putting, heard, deadline, call)
+            self._watches[ticket] = Watch(target, putting, heard, deadline, call)
             if self._thread is None:
                 thread = threading.Thread(target=self._run, name="holdfast-waiter", daemon=True)
                 thread.start()
@@ -124,7 +131,7 @@ class Waiter:
         return ticket
 
     def forget(self, ticket: int) -> None:
-        """The caller does not wait any more."""
+        """Drop a watch: the caller does not wait any more."""
         with self._lock:
             self._watches.pop(ticket, None)
 
@@ -133,19 +140,17 @@ class Waiter:
             for call in self._sleep():
                 try:
                     call()
-                except Exception:  # the thread serves everybody: one bad caller must not end it
+                except Exception:  # the thread serves all callers: one bad caller must not end it
                     traceback.print_exc()
 
     def _sleep(self) -> list[Callable[[], None]]:
-        """One sleep; returns whom to call. Keeps no queue alive afterwards."""
+        """Sleep once; return the calls to make. No structure is kept alive afterwards."""
         alarm_heard = self._alarm.hear()
         with self._lock:
             watches = dict(self._watches)
         now = time.monotonic()
         seconds = max(0.0, min((watch.deadline for watch in watches.values()), default=now + 3600.0) - now)
-        heard: list[tuple[_core.Queue, bool, int]] = [
-            (watch.queue, watch.putting, watch.heard) for watch in watches.values()
-        ]
+        heard = [(watch.target, watch.putting, watch.heard) for watch in watches.values()]
         _core.wait_any(self._alarm, alarm_heard, heard, seconds)
         if self._alarm.hear() != alarm_heard:  # the set of watches changed: only those whose time is over
             now = time.monotonic()
@@ -160,20 +165,20 @@ _waiter = Waiter()
 
 
 def waiter() -> Waiter:
-    """This process's waiter."""
+    """Return the waiter of this process."""
     return _waiter
 
 
 def _after_fork() -> None:
     global _waiter
-    _waiter = Waiter()  # the thread did not come along
+    _waiter = Waiter()  # the thread stayed in the parent
 
 
 os.register_at_fork(after_in_child=_after_fork)
 
 
-async def ring(queue: Queue, putting: bool, heard: int, urgent: bool, timeout: float | None) -> None:
-    """Returns when it is worth looking again, or after `timeout` seconds."""
+async def ring(target: Waitable, putting: bool, heard: int, urgent: bool, timeout: float | None) -> None:
+    """Wait until it is worth to look again, at most `timeout` seconds."""
     import asyncio  # here, so that programs without a loop do not pay for it
 
     loop = asyncio.get_running_loop()
@@ -184,10 +189,10 @@ async def ring(queue: Queue, putting: bool, heard: int, urgent: bool, timeout: f
             future.set_result(None)
 
     def call() -> None:
-        with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits there any more
+        with contextlib.suppress(RuntimeError):  # the loop was closed: no task waits there any more
             loop.call_soon_threadsafe(wake)
 
-    ticket = waiter().watch(queue, putting, heard, urgent, call)
+    ticket = waiter().watch(target, putting, heard, urgent, call)
     try:
         await asyncio.wait([future], timeout=timeout)
     finally:
