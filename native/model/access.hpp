@@ -22,8 +22,8 @@ enum class Kind : u8 {
     fetch_or,     // observes the value found
     plain_write,  // `count` granules from `cell` on get content `a`
     plain_read,  // `count` granules; observes the content of the first, 0 if they do not belong together
-    take_byte,  // observes 1 if nobody has the lock byte alone, and we share it now
-    await_byte,  // ours alone; not enabled while somebody has or shares it (a fresh process that wants this slot)
+    take_byte,  // observes 1 if no process has the lock byte alone, and we share it now
+    await_byte,  // ours alone; not enabled while a process has or shares it (a fresh process wants this slot)
     drop_byte,  //
     wake,       // all who sleep on the cell
     wait,       // sleep if the cell holds `a`; observes a Woken

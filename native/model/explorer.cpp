@@ -10,7 +10,7 @@ namespace model {
 
 namespace {
 
-// What is common to both orders of search.
+// The common part of both orders of search.
 class Search {
  public:
     Search(Model& model, const Rules& rules, const Limits& limits)

@@ -1,4 +1,4 @@
-// Who knows of which plain access: happens-before from the *declared* orders, without unbounded clocks.
+// Knowledge of plain accesses: happens-before from the *declared* orders, without unbounded clocks.
 //
 // An event is "the last write of granule g" or "the last read of g by process q". Every process and every cell has a
 // set of events that it does not know of (bits set: unknown). An acquiring access of a word learns what the word knows;
@@ -39,12 +39,12 @@ class Knowledge {
         forget_common(s);
     }
 
-    // What a word knows after a store by p.
+    // Knowledge of a word after a store by p.
     u64 after_store(const State& s, int p, bool release) const {
         return release ? s.process[static_cast<std::size_t>(p)].unknown : missing_somewhere(s);
     }
 
-    // What a word knows after a read-modify-write by p.
+    // Knowledge of a word after a read-modify-write by p.
     u64 after_update(const State& s, int p, int cell, bool release) const {
         u64 unknown = s.cell[static_cast<std::size_t>(cell)].unknown;
         return release ? unknown & s.process[static_cast<std::size_t>(p)].unknown : unknown;
@@ -111,7 +111,7 @@ class Knowledge {
         }
     }
 
-    // What it does not know cannot matter any more: only the death of a finished process hands on what it knew.
+    // Its gaps cannot matter any more: a finished process passes its knowledge on only by its death.
     static bool learns_nothing(const State& s, const Process& process) {
         return process.status == Status::absent || process.status == Status::gone ||
                (process.status == Status::finished && s.crashes_left == 0);

@@ -112,11 +112,11 @@ void Machine::apply(State& s, const State& before, Transition t) {
     }
 }
 
-// SEAM for weak memory: this is the only place where an access takes effect. An engine with store buffers (x86: one
-// FIFO per process; weaker: one per process and cell) would append stores to the process's buffer here instead of
-// calling set(), look into the own buffer first in loads, drain it in read-modify-writes and in Memory::fence(), and
-// add to transitions() the action "the oldest buffered store of p reaches memory". A crash would then come in every
-// variant of what had already reached memory (the kernel does not lose a dead process's buffered stores, so: all).
+// SEAM for weak memory: this is the only place where an access takes effect. An engine with store buffers would append
+// stores to the process's buffer here, and not call set(). (x86: one FIFO per process; weaker: one per process and cell.)
+// Loads would look into the own buffer first. Read-modify-writes and Memory::fence() would drain it.
+// transitions() would have one more action: "the oldest buffered store of p reaches memory". After a crash, all buffered
+// stores reach memory: the kernel does not lose the stores of a dead process.
 Machine::Executed Machine::execute(State& s, int p, const Access& access) {
     const int c = access.cell;
     const Cell cell = s.cell[static_cast<std::size_t>(c)];
@@ -209,7 +209,7 @@ void Machine::move(State& s, int p, u64 observed, bool* completed) {
     }
 }
 
-// Who takes the byte next learns what all those knew who let it go.
+// The next process that takes the byte learns what all processes that released it knew.
 void Machine::let_go(State& s, int p, int cell) {
     const Cell now = s.cell[static_cast<std::size_t>(cell)];
     const u64 mine = process_of(s, p).unknown;

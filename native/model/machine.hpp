@@ -71,7 +71,7 @@ class Machine {
     bool run_auditor(State& s, int limit);
     // All die, and all their bytes are released, at once.
     void kill_all(State& s);
-    // Somebody is dead, and the kernel has not yet released all that it held.
+    // A process is dead, and the kernel has not yet released all its locks.
     bool releasing(const State& s) const;
 
     std::string describe(const State& before, Transition t) const;

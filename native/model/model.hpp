@@ -1,4 +1,4 @@
-// What the explorer needs to know of a structure: its world, its processes, and what must hold.
+// A structure as the explorer sees it: its world, its processes, and its invariants.
 #pragma once
 
 #include <array>

@@ -1,9 +1,9 @@
 // The Memory policy of the explorer: every access is a scheduling point.
 //
-// A process is deterministic: what it does next follows from the local state at the start of its step and from the
-// values that it has observed since. So nothing needs to be suspended: to learn the next access of a process, its step
-// is run again from the start, fed with the observed values, until it asks for one more. Then it is left by an
-// exception. This happens once per local history (nodes.hpp remembers the result), not once per state.
+// A process is deterministic: its next access follows from its local state before the step and the values that it has
+// observed since. So no process is suspended. To learn its next access, the step runs again from the start with the
+// observed values, until it asks for one more. An exception then ends it. This happens once per local history (nodes.hpp
+// remembers the result), not once per state.
 #pragma once
 
 #include <cstring>
@@ -57,8 +57,8 @@ class ModelMemory {
             observe({.kind = Kind::fetch_or, .order = order, .cell = cell(at), .a = value}));
     }
 
-    // Under sequential consistency a fence does nothing. SEAM: an engine with store buffers would make it an access
-    // that is enabled only when the process's buffer is empty; see the comment on Machine::execute.
+    // Under sequential consistency a fence does nothing. SEAM: with store buffers it would be an access that is enabled
+    // only when the process's buffer is empty; see the comment on Machine::execute.
     void fence() {}
 
     void write_block(std::byte* at, BlockHeader header, const std::byte* data, std::size_t size) {
@@ -82,7 +82,7 @@ class ModelMemory {
         return content ? content->header : BlockHeader{};
     }
 
-    // What a user does with a message that he holds: read all of it. Null: torn, or not the start of a block.
+    // Reads all of a message, as its holder does. Null: torn, or not the start of a block.
     const Content* read_block(const std::byte* at, std::size_t size) {
         auto granules = static_cast<u16>((sizeof(BlockHeader) + size + 63) / 64);
         return world_.content(
@@ -103,7 +103,7 @@ class ModelMemory {
 
     u64 now_ms() {
         return 1000;
-    }  // time stands still: a stall limit of 0 means that anybody may lose patience
+    }  // time stands still: with a stall limit of 0 any waiter may fence at once
 
     void at(Point point) { point_ = point; }
 

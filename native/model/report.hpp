@@ -1,4 +1,4 @@
-// What was found, for people (a table with schedules) and for programs (JSON).
+// Reports of what was found, for people (a table with schedules) and for programs (JSON).
 #pragma once
 
 #include <string>

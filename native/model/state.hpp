@@ -1,7 +1,8 @@
 // A global state: every shared cell, where every process stands, and the hash by which states are recognised.
 //
-// A cell is an atomic word, a granule of the ring (its content as a small number) or a lock byte (0: free, else the
-// holder's number + 1; or shared by several). What a cell or a process *does not* know of plain accesses is kept as bits: see knowledge.hpp.
+// A cell is an atomic word, a granule of the ring (its content as a small number) or a lock byte. A lock byte holds 0 if it
+// is free, else the holder's number + 1, or bits if several share it. Bits also keep the plain accesses that a cell or a
+// process does *not* know of: see knowledge.hpp.
 #pragma once
 
 #include <array>
@@ -43,7 +44,7 @@ constexpr Hash hash_part(u64 place, u64 a, u64 b) {
 
 struct Cell {
     u64 value = 0;
-    u64 unknown = 0;  // events that one who acquires this cell does not learn of
+    u64 unknown = 0;  // events that an acquire of this cell does not teach
 };
 
 // Lock bytes: free (0), held by one alone (its number + 1), or shared by several (a bit for each).

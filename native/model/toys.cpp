@@ -9,7 +9,7 @@ struct ToyLocal {
     u32 value = 0;
 };
 
-// Programs as one function: step `pc` of process `p`. It returns false when there is none.
+// Programs as one function: step `pc` of process `p`. It returns false after the last step.
 class ToyModel : public Model {
  public:
     ToyModel(int processes, int words) : Model(4096), processes_(processes) {
@@ -133,7 +133,7 @@ class Wake final : public ToyModel {
     bool looks_again_;
 };
 
-// A token moves from one word to another. If the mover dies, whoever gets its byte completes the move.
+// A token moves from one word to another. If the mover dies, the process that gets its byte completes the move.
 class HandOver final : public ToyModel {
  public:
     explicit HandOver(bool intent_first) : ToyModel(2, 3), intent_first_(intent_first) {

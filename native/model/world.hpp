@@ -1,4 +1,4 @@
-// What the processes share: a region laid out as in production, and which of its bytes are which cell.
+// The region that the processes share: laid out as in production, and divided into cells.
 //
 // The algorithms address memory by pointers into the region, as they do in production. Nothing is ever written there
 // but the initial values: the values of a state live in its cells.

@@ -21,7 +21,7 @@ Column column_of(std::string_view name) {
     throw Error(Code::misuse, "there is no column " + std::string(name));
 }
 
-// A capsule that nobody took over releases what is in it.
+// A capsule that no importer took over releases its content.
 template <class Exported>
 void drop(PyObject* capsule) {
     auto* held = static_cast<Exported*>(PyCapsule_GetPointer(capsule, PyCapsule_GetName(capsule)));
@@ -44,7 +44,7 @@ nb::object capsule(const char* name, Fill fill) {
     return nb::steal(out);
 }
 
-// A batch of rows that can be imported as often as anybody likes; all share its buffers.
+// A batch of rows that can be imported any number of times; all imports share its buffers.
 struct ColumnBatch {
     std::shared_ptr<ColumnData> data;
 
@@ -96,7 +96,7 @@ Entry entry_at(const EntryRun& run, std::size_t at, std::string_view bytes) {
     return entry;
 }
 
-// What must be known of an entry to get its messages: (compression, uncompressed size, uuid, chunk, chunks, payload).
+// The fields of an entry that are needed to get its messages: (compression, uncompressed size, uuid, chunk, chunks, payload).
 nb::tuple packed(const EntryRun& run, std::size_t at) {
     const std::string_view bytes = at < run.count() ? run.bytes(at) : std::string_view();
     const Entry entry = entry_at(run, at, bytes);
@@ -121,7 +121,7 @@ nb::list chunks(const EntryRun& run) {
     return out;
 }
 
-// What a block of LZ4 opens to, by its own lengths; -1: it is none. The codec checks the rest.
+// Returns the uncompressed size of a block of LZ4, by its own lengths; -1: not a block of LZ4. The codec checks the rest.
 i64 lz4_size(nb::bytes block) {
     const std::string_view bytes = view_of_bytes(block.ptr());
     std::size_t at = 0;

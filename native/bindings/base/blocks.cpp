@@ -1,4 +1,4 @@
-// Blocks for the store: sealing one, checking one, and walking a run of them. What is read is never trusted.
+// Blocks for the store: sealing one, checking one, and walking a run of them. Bytes that are read are never trusted.
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <nanobind/nanobind.h>
@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::size_t kLongWork = std::size_t{64} << 10;  // bytes from which on others may run
 
-// Bytes that somebody lends for a call.
+// Bytes that the caller lends for a call.
 class Lent {
  public:
     explicit Lent(nb::handle object) {
@@ -99,8 +99,8 @@ nb::object open_block(nb::handle buffer, std::size_t offset) {
                           looked.header.size);
 }
 
-// Blocks of one kind with rising tags, each padded to 8 bytes: how many are sound, how many bytes they take, what is
-// wrong with the next one ("" at the very end of the buffer), and their offsets as a ledger's index has them.
+// Walks blocks of one kind with rising tags, each padded to 8 bytes. Returns the number of sound blocks, their bytes, the
+// fault of the next one, and their offsets as a ledger's index has them. The fault is "" at the end of the buffer.
 nb::tuple walk_blocks(nb::handle buffer, u8 kind, u64 first_tag, u64 base) {
     const Lent lent(buffer);
     std::string index;

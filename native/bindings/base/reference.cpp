@@ -1,8 +1,8 @@
-// What the machine itself can do, measured the way the queue is: the bounds that the benchmark
-// prints beside its figures. Nothing here is used by the library.
+// The limits of the machine, measured as the queue is: the benchmark prints them beside its figures.
+// Nothing here is used by the library.
 //
-// The threads of one process stand for the two processes of the benchmark: what is measured (a cache
-// line changing cores, bytes moved into a ring of shared pages) does not depend on address spaces.
+// Two threads of one process stand for the two processes of the benchmark. The cost of a cache line that
+// changes cores, and of bytes copied into a ring of shared pages, does not depend on address spaces.
 
 #include <nanobind/nanobind.h>
 #include <pthread.h>
@@ -134,7 +134,9 @@ double memcpy_bytes_per_s(std::size_t size, std::size_t ring_bytes, double secon
             for (std::size_t i = 0; i < per_look; ++i) {
                 if (offset + size > ring_bytes) offset = 0;
                 std::memcpy(ring.at(offset), message.data(), size);
-                asm volatile("" ::: "memory");  // nobody reads the ring: keep the copy all the same
+                asm volatile(
+                    "" ::
+                        : "memory");  // no thread reads the ring: keep the copy all the same
                 offset += size;
             }
             copied += per_look;

@@ -17,8 +17,8 @@ inline PyObject* to_bytes(std::string_view bytes) {
     return PyBytes_FromStringAndSize(bytes.data(), static_cast<Py_ssize_t>(bytes.size()));
 }
 
-// Text from outside is text where it is UTF-8; bytes that are not stay what they are as lone surrogates, so that no
-// message becomes unreadable for its name.
+// Returns text from outside. Bytes that are not UTF-8 become lone surrogates, so that a name never makes a message
+// unreadable.
 inline PyObject* to_text(std::string_view bytes) {
     return PyUnicode_DecodeUTF8(bytes.data(), static_cast<Py_ssize_t>(bytes.size()),
                                 "surrogateescape");
@@ -28,7 +28,7 @@ inline std::string_view view_of_bytes(PyObject* bytes) {
     return {PyBytes_AS_STRING(bytes), static_cast<std::size_t>(PyBytes_GET_SIZE(bytes))};
 }
 
-// A key is text, or bytes where the producer gave bytes; None where there is none.
+// Returns a key: text, or bytes where the producer gave bytes; None for a message without a key.
 inline PyObject* to_key(const MessageFields& fields) {
     if (!fields.has_key || fields.null_key) Py_RETURN_NONE;
     std::string decoded;

@@ -80,7 +80,7 @@ EntryMetadata entry_metadata(const TopicMessageObject* self) {
     return entry.metadata;
 }
 
-// What the message has of its own, whether it stands alone or in a batch.
+// Returns the fields of the message itself, alone or in a batch.
 MessageFields fields_of(const TopicMessageObject* self) {
     if (self->place.batch_index < 0) return entry_metadata(self);
     SingleMetadata single;
@@ -128,8 +128,8 @@ PyObject* message_ordinal(PyObject* object, void*) {
     return PyLong_FromUnsignedLongLong(self_of(object)->ordinal());
 }
 
-// holdfast.ids.MessageId, borrowed. It is a named tuple, and is filled in as one: its own __new__ is Python code
-// that would cost more than all the rest of a message.
+// holdfast.ids.MessageId, borrowed. It is filled in as a plain tuple: its own __new__ is Python code that would cost
+// more than the rest of a message.
 PyTypeObject* id_type() {
     static PyTypeObject* found = nullptr;
     if (found != nullptr) return found;

@@ -23,7 +23,7 @@ nb::object checked(PyObject* object) {
 }
 
 // The items of a list or tuple, in place; of any other sequence, of a list made from it. No Python code runs while they
-// are used, so that nobody changes the list meanwhile.
+// are used, so that no other code changes the list meanwhile.
 class Items {
  public:
     explicit Items(nb::handle sequence, const char* complaint)
@@ -148,7 +148,7 @@ i64 to_i64(PyObject* number) {
     return value;
 }
 
-// A number that a message can carry. What is below 0 or beyond `most` is the caller's mistake, and has a name.
+// A number that a message can carry. A number below 0 or above `most` is the caller's mistake; the error names it.
 u64 bounded(nb::handle given, const char* what, u64 most) {
     const nb::object index = checked(PyNumber_Index(given.ptr()));
     const u64 value = PyLong_AsUnsignedLongLong(index.ptr());
@@ -176,8 +176,8 @@ PyObject* bytes_in_place(void* base, std::size_t size) {
     return out;
 }
 
-// A frame writer whose large frames become bytes objects without being copied, and come back as memory for later frames
-// once nobody but this builder has them: a fresh megabyte from the system costs more than filling it.
+// A frame writer whose large frames become bytes objects without a copy. When only this builder refers to one, its memory
+// is used for later frames: a fresh megabyte from the system costs more than filling it.
 class FrameBuilder {
  public:
     FrameBuilder() = default;
@@ -230,7 +230,7 @@ class FrameBuilder {
 
     void reuse() {
         for (auto each = lent_.begin(); each != lent_.end(); ++each) {
-            if (Py_REFCNT(each->bytes) != 1) continue;  // somebody reads it
+            if (Py_REFCNT(each->bytes) != 1) continue;  // it is still read
             writer_.adopt(each->bytes, each->capacity);
             lent_bytes_ -= each->capacity;
             lent_.erase(each);
@@ -270,7 +270,7 @@ void frame_publish(FrameBuilder& frame, u64 topic, u64 session, u64 epoch,
     publish.keep();
 }
 
-// What a caller gave to be made into entries, checked, and held while that is done.
+// The messages of a caller, checked, and held while entries are built of them.
 class Given {
  public:
     Given(std::string_view producer, nb::handle sequence, nb::handle payloads,

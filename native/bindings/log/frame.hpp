@@ -1,4 +1,4 @@
-// What other bindings add to a frame.
+// Functions with which other bindings add to a frame.
 #pragma once
 
 #include <nanobind/nanobind.h>

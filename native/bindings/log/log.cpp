@@ -59,7 +59,7 @@ nb::object describe(const Applied& applied) {
     return row.take();
 }
 
-// A round for whoever writes it without a thread. Its memory goes back to the log with it.
+// A round for a writer without a thread. Its memory goes back to the log with it.
 class RoundObject {
  public:
     RoundObject(std::shared_ptr<RoundQueue> queue, Round round)

@@ -55,7 +55,7 @@ nb::list describe_participants(Segment& segment, const QueueParams& params) {
     return out;
 }
 
-// A block as it stands now. Of a block that nobody holds the header is read, and believed only if it verifies and the
+// Describes a block as it is now. The header of a block without a writer is read; it counts only if it verifies and the
 // descriptor has not changed meanwhile.
 nb::dict describe_block(QueueState<NativeMemory>& q, u64 position, u64 word, u64 payload_max) {
     nb::dict out;
@@ -104,7 +104,7 @@ nb::dict describe_fault(const Fault& fault) {
     return out;
 }
 
-// What one participant has in its hands.
+// The blocks that one participant holds.
 struct Holder {
     u64 taken = 0, writing = 0, fenced = 0;
     u64 oldest_ms = 0;
@@ -211,7 +211,7 @@ nb::dict inspect(const std::string& directory, const std::string& name, u64 skip
     return out;
 }
 
-// The same of the segment that a queue is attached to, whatever its name means by now.
+// The same for the segment that a queue is attached to, even if its name belongs to another segment by now.
 nb::dict inspect_attached(nb::handle queue, u64 skip, u64 blocks_max, u64 payload_max) {
     if (!PyObject_TypeCheck(queue.ptr(), &QueueType))
         throw nb::type_error("inspect_attached needs a queue");

@@ -1,7 +1,7 @@
 // Message and Messages: what get and get_many return.
 //
-// A message is ours until it is settled or given back. Its bytes are read in place through the buffer protocol; while a
-// view of them lives, settling and giving back are remembered and done when the last view goes (I4 holds for views, too).
+// This process owns a message until it is settled or given back. Its bytes are read in place through the buffer protocol.
+// While a view of them lives, settling and giving back are only noted; the release of the last view does them (I4).
 #include "bindings/queue/objects.hpp"
 
 namespace holdfast::bindings {
@@ -75,7 +75,7 @@ MessageObject* message_alloc() {
     return self;
 }
 
-// A queue that is forgotten with messages in hand gives them back: nobody else would.
+// A message that is deleted while held is given back, with a warning: else it would stay held until detach.
 void drop(QueueObject* queue, Slot& slot, const char* what) {
     if (slot.fate != Fate::held || slot.wish != Fate::held || !queue->attachment->usable()) return;
     PyObject *type, *value, *traceback;
@@ -143,8 +143,8 @@ PyObject* message_exit(PyObject* object, PyObject* const* args, Py_ssize_t count
 }
 
 // `with` makes two bound methods for every message, which costs more than taking the message does. So `__enter__` and
-// `__exit__` are both this descriptor: asked for by a message it answers that message, and a message that is called
-// without arguments is entered, with an exception's three parts left.
+// `__exit__` are both a descriptor that returns the message itself. A call of the message without arguments then enters
+// it, a call with the three parts of an exception leaves it.
 PyObject* message_call(PyObject* object, PyObject* const* args, std::size_t flags,
                        PyObject* names) {
     Py_ssize_t count = PyVectorcall_NARGS(flags);

@@ -1,7 +1,7 @@
 // Queue: the calls that a user makes for every message, and the waiting around them.
 //
-// Threads: a call runs under the GIL, except for three steps that touch no state of this object: copying a large payload,
-// spinning (which only reads shared words), and sleeping on a bell. `Busy` keeps other threads from detaching meanwhile.
+// Threads: a call runs under the GIL, except for three steps that touch no state of this object. It copies a large
+// payload, spins (which only reads shared words), and sleeps on a bell. `Busy` keeps other threads from detaching meanwhile.
 #include <unistd.h>
 
 #include <cmath>
@@ -194,7 +194,7 @@ PyObject* queue_put_many(PyObject* object, PyObject* const* args, Py_ssize_t cou
     if (!parse("put_many", args, count, kwnames, names, 2, 1, given)) return nullptr;
     if (given[1] != nullptr && !parse_timeout(given[1], timeout)) return nullptr;
     if (!usable(self)) return nullptr;
-    // A copy of the list, so that nobody changes it under us while the GIL is gone.
+    // A copy of the list, so that no thread changes it while the GIL is released.
     PyObject* sequence =
         PyTuple_CheckExact(given[0]) ? Py_NewRef(given[0]) : PySequence_Tuple(given[0]);
     if (sequence == nullptr) return nullptr;
@@ -203,9 +203,9 @@ PyObject* queue_put_many(PyObject* object, PyObject* const* args, Py_ssize_t cou
     return result;
 }
 
-// What one call gets. It belongs to that call alone: any call may let go of the GIL (to wait, to bury a large message, in
-// a destructor that an allocation runs), and another thread's get runs meanwhile. The memory is lent by the queue object,
-// so that a get allocates nothing.
+// The messages that one call gets. They belong to that call alone: any call may release the GIL, and another thread's get
+// runs meanwhile. A call releases it to wait, to copy a large dead letter, and in a destructor that an allocation runs.
+// The queue object lends the memory, so that a get allocates nothing.
 class Got {
  public:
     explicit Got(QueueObject* queue) : queue_(queue) { messages_.swap(queue->spare); }
@@ -347,7 +347,7 @@ PyObject* queue_close(PyObject* object, PyObject*) {
     Py_RETURN_NONE;
 }
 
-// What waits now is taken and settled; what others hold stays theirs.
+// Takes and settles the messages that wait now. Messages that other participants hold stay theirs.
 PyObject* queue_purge(PyObject* object, PyObject*) {
     auto* self = reinterpret_cast<QueueObject*>(object);
     if (!usable(self)) return nullptr;

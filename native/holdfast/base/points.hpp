@@ -3,7 +3,7 @@
 //
 // This file has the mechanism alone. Each structure declares its own points:
 //
-//   HOLDFAST_POINTS(QueuePoint, put_begin, put_claimed, …);     then: at(QueuePoint::put_begin);
+//   HOLDFAST_POINTS(ThingPoint, begun, half_done, …);     then: at(ThingPoint::half_done);
 //
 // Production pays one relaxed load and a branch that is never taken. A process has one armed point, because a process
 // that dies there needs no second one.

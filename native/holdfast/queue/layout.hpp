@@ -21,15 +21,16 @@
 // Descriptor D[i]:  63            12+b 12+b     13 12  10 9     0
 //                   | lap            | length-1   | state | owner |    b = log2(N) - 1 bits of length
 //
-//   In RETRY, which nobody owns, the owner's bits count the deliveries that have ended without a settlement.
+//   In RETRY, which has no owner, the owner's bits count the deliveries that have ended without a settlement.
 //
 // Side A[i].mark:   63            12+b 12+b     13 12     11 10 9          0
 //                   | lap            | length-1   | known | 0   | deliveries |   lap and length as in the descriptor
-//                   a second opinion on the length (unless `known` is 0), and the count while the block is TAKEN
+//   A second opinion on the length (unless `known` is 0), and the count while the block is TAKEN.
+//
 // Side A[i].claimed_ms: time of the last claim, for people
 //
-// The mark has the whole lap. A part of it would come round again and let a stale mark speak for a new block: padding,
-// END, and a block whose writer died before its mark keep the mark of whatever began there last, however long ago.
+// The mark has the whole lap. A part of it would come round again, and a stale mark would count for a new block. Such marks
+// exist: padding, END, and a block whose writer died before its mark keep the mark of the last block that started there.
 #pragma once
 
 #include <algorithm>
@@ -49,8 +50,8 @@ inline constexpr u64 kPositionMax = (u64{1} << kPositionBits) - 1;
 inline constexpr u64 kOwnerBits = 10;
 inline constexpr u32 kParticipantsMax = (1u << kOwnerBits) - 1;
 
-// What a descriptor says of the block at its position. END shares its number with fresh memory, which no position can
-// be tagged with: an END therefore always was put there by close().
+// The state of the block at a descriptor's position. END has the number of fresh memory. No position has the tag of fresh
+// memory, so an END was always put there by close().
 enum class State : u32 {
     end = 0,
     reserved = 1,
@@ -76,7 +77,7 @@ enum class Delivery : u32 { at_least_once = 0, at_most_once = 1 };
 
 inline constexpr u32 kNoStallLimit = 0xffffffffu;
 
-// What the creator chose; stands in the segment header and is covered by its checksum.
+// The creator's choices; they are in the segment header, and covered by its checksum.
 struct QueueParams {
     u64 granules;
     u32 participants;
@@ -94,7 +95,7 @@ enum class Tag { older, current, newer };
 
 enum class Control : u64 { head, read, tail, made, scanned, data_bell, space_bell, count_ };
 
-// What stands beside a descriptor.
+// The words beside a descriptor.
 struct SideEntry {
     u64 mark;
     u64 claimed_ms;
@@ -252,8 +253,8 @@ inline void initialise_queue(std::byte* base, const Geometry& geometry, u64 firs
     *words.head = *words.read = *words.tail = sealed(std::max(first, geometry.granules()));
 }
 
-// Two builds understand each other's segments if and only if they agree on all of this: not what somebody thought of
-// listing, but what the functions give that place and pack everything.
+// Two builds understand each other's segments if and only if their fingerprints are equal. It is computed with the
+// functions that place and pack everything, so it does not depend on a list that an author keeps.
 class Fingerprint {
  public:
     constexpr void add(u64 part) {

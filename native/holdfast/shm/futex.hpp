@@ -1,5 +1,5 @@
 // Waiting on words in shared memory. The futexes are shared (not private): waiters are other processes.
-// Nobody relies on a wake-up: every wait is bounded by the caller and followed by another look.
+// No caller relies on a wake-up: it bounds every wait, and looks again after it.
 #pragma once
 
 #include <errno.h>

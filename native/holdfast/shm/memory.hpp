@@ -106,9 +106,9 @@ class NativeMemory {
     template <class Word>
     static bool cas_word(Word* word, Word& expected, Word desired, std::memory_order success) {
         // Compilers want success to be at least as strong as failure, although the language no longer does.
-        // pairs with: store, cas (of whoever wrote the value found)
+        // pairs with: store, cas (of the writer of the value found)
         if (success == std::memory_order_relaxed) success = std::memory_order_acquire;
-        // pairs with: store, cas (of whoever wrote the value found)
+        // pairs with: store, cas (of the writer of the value found)
         return ref(word).compare_exchange_strong(expected, desired, success,
                                                  std::memory_order_acquire);
     }

@@ -76,8 +76,8 @@ inline u64 process_start_ticks() {
 
 }  // namespace detail
 
-// What the table and the kernel say of a slot. The segment's own description holds no lock and so sees them all; it
-// may be open for reading only.
+// Describes a slot by the table and the kernel. The segment's own open file holds no lock, so it sees the locks of all
+// participants; it may be open for reading only.
 inline ParticipantInfo describe_slot(const Segment& segment, ParticipantEntry& entry,
                                      unsigned slot) {
     std::atomic_ref<u64> who_word(entry.who);

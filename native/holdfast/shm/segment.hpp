@@ -76,7 +76,7 @@ class Segment : public ForkAware {
         OwnedFd fd(::openat(directory.get(), ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
         if (fd.get() < 0) throw create_failed(spec.directory, path, errno);
         at(SegmentPoint::create_file);
-        // Asking first keeps a hopeless request from filling the file system, for a moment, for everybody else.
+        // Without this question, a hopeless request would fill the file system for a moment.
         if (spec.size > free) throw no_space(spec.size, spec.directory, path, free, ENOSPC);
         allocate(fd.get(), spec.size, spec.directory, path);
         at(SegmentPoint::create_allocated);
@@ -141,7 +141,7 @@ class Segment : public ForkAware {
         }
         if (!whole) return result;
         if (from_another_boot(header)) result.faults.push_back(stale_words(header));
-        // The real size, whatever the header claims: beyond it lies SIGBUS.
+        // The real size, not the one in the header: an access beyond it raises SIGBUS.
         result.segment.reset(new Segment(path, std::move(fd), real_size, PROT_READ, header));
         return result;
     }
@@ -342,7 +342,7 @@ class Segment : public ForkAware {
 
     static OwnedFd open_file(const std::string& path, u32 kind, const std::string& name,
                              int flags) {
-        // O_NONBLOCK: something that is no regular file must not hang us before we see that.
+        // O_NONBLOCK: a path that is not a regular file must not block before that is seen.
         OwnedFd fd(::open(path.c_str(), flags | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
         if (fd.get() >= 0) return fd;
         const int error = errno;

@@ -38,8 +38,8 @@ namespace holdfast {
 //    704  zeros                                3388
 //   4092  crc32c of [0, 48) and [64, 4092)     u32
 //
-// The boot id proves itself by being this boot's. Outside the sum it can be renewed without touching anything else:
-// a crash half way through its 16 bytes leaves a segment that is old still.
+// The boot id needs no checksum: only this boot's counts. So it can be renewed without touching anything else. After a
+// crash half way through its 16 bytes the segment is still from an earlier boot.
 struct SegmentHeader {
     std::array<char, 8> magic;
     u32 version;
@@ -68,7 +68,7 @@ inline constexpr u64 kSegmentSizeMax = u64{1} << 40;
 inline constexpr std::size_t kNameMax = 100;
 inline constexpr gid_t kSameGroup = static_cast<gid_t>(-1);
 
-// Empty for a number that is no kind.
+// Empty for an unknown number.
 constexpr std::string_view kind_name(u32 kind) {
     constexpr std::array<std::string_view, 4> kNames = {"", "queue", "channel", "service"};
     return kind < kNames.size() ? kNames[kind] : "";
@@ -178,7 +178,7 @@ inline std::string quoted(std::string text) {
 }
 }  // namespace detail
 
-// What the header itself shows to be wrong, whichever version of the library wrote it. `whole`: it was there at all.
+// Returns the faults that the header itself shows, of any version of the library. `whole`: the file has all of it.
 inline std::vector<HeaderFault> examine_header(const SegmentHeader& header, bool whole,
                                                u64 real_size, u32 kind, const std::string& name) {
     constexpr const char* kForeign = "this is no segment of holdfast: remove it";

@@ -1,4 +1,4 @@
-// Conservation (I7): whatever happened, recover, drain, and account for every message.
+// Conservation (I7): recovers, drains, and accounts for every message, after any history.
 #pragma once
 
 #include "model/queue/setting.hpp"
@@ -37,7 +37,7 @@ class QueueAccount {
 
     struct Past {
         Fate fate = Fate::not_put;
-        bool maybe_settled = false;  // somebody died while settling it
+        bool maybe_settled = false;  // a process died while settling it
         u32 settled = 0;
         u32 held = 0;  // by the living
         u32 delivered = 0;
@@ -116,8 +116,8 @@ class QueueAccount {
         }
     }
 
-    // One that stands still in the middle of a recovery keeps nobody from doing it. Excepted is a slot that a newcomer has,
-    // before it has recovered what the last holder left.
+    // A process that stands still in the middle of a recovery does not keep others from doing it. The exception is a slot
+    // that a newcomer has, before it has recovered the blocks of the last holder.
     void nothing_left_of_the_dead(const State& s) const {
         for (u64 position = unsealed(QueueSetting::value(s, setting_.tail));;) {
             const u64 word = setting_.descriptor(s, position);
@@ -135,7 +135,7 @@ class QueueAccount {
         }
     }
 
-    // Everybody is dead and recovered: the queue works, and nothing is in use.
+    // All processes are dead and recovered: the queue works, and nothing is in use.
     void nothing_left(const State& s, const Ghost& auditor) const {
         const bool closed = static_cast<Verdict>(auditor.verdict) == Verdict::closed;
         if (!closed && !setting_.exhausted(s) && auditor.deliveries(kAuditId) != 1) {

@@ -1,4 +1,4 @@
-// What must be true of the queue after every access: its invariants, seen from outside (I1 to I6 of docs/guide/queue.md).
+// The invariants of the queue, checked from outside after every access (I1 to I6 of docs/guide/queue.md).
 #pragma once
 
 #include "holdfast/queue/check.hpp"
@@ -103,7 +103,7 @@ class QueueChecks {
         }
     }
 
-    // I5: what a living process holds is TAKEN by it, and by nobody else.
+    // I5: a message that a living process holds is TAKEN by that process alone.
     void owners(const Machine& machine, const State& s) const {
         for (int p = 0; p < setting_.processes(); ++p) {
             if (!machine.alive(s, p)) continue;

@@ -178,7 +178,7 @@ const std::vector<QueueConfig> kConfigs = {
      .programs = {"put close", "put put close", "get! settle get!"},
      .slice = false},
 
-    // A living writer is fenced (stall limit 0: whoever waits for it loses patience at once).
+    // A living writer is fenced (stall limit 0: a process that waits for it fences at once).
     {.name = "fence",
      .about = "a stalled writer is fenced and goes on writing; one death",
      .programs = {"put put", "get settle get settle"},

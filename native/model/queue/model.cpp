@@ -44,7 +44,7 @@ class QueueModel final : public Model {
         checks_.after(machine, before, after, p, access, completed);
     }
 
-    // As it is, with the living keeping what they hold, and as if everybody died now.
+    // As it is, with the living keeping their messages, and as if all processes died now.
     void audit(Machine& machine, const State& s, bool quiescent) const override {
         const bool died = s.crashes_left != machine.rules().crashes;
         if (!machine.releasing(s) && (quiescent || died)) {
@@ -61,8 +61,8 @@ class QueueModel final : public Model {
         account_.settle_up(machine, audited_, true);
     }
 
-    // One that wants a slot whose holder lives on. And one that waits for the end of the stream until a living holder
-    // has settled the last message: no bell is rung for that, but who waits for somebody it can name looks every 0.5 ms.
+    // A process that wants a slot whose holder lives on. And one that waits for the end of the stream until a living
+    // holder has settled the last message. No bell is rung for that, but behind a named owner it looks every 0.5 ms.
     bool may_wait_forever(const Machine& machine, const State& s, int p) const override {
         const Ghost ghost = machine.local(s, p).as<Ghost>();
         const Operation* operation = setting_.operation(p, ghost);
@@ -99,7 +99,7 @@ class QueueModel final : public Model {
     }
 
  private:
-    // What a Queue keeps from one operation to the next is carried in the ghost.
+    // The ghost carries the members that a Queue keeps from one operation to the next.
     struct ModelQueue : Queue<ModelMemory> {
         using Queue<ModelMemory>::Queue;
         void recall(const Ghost& ghost, u64 origin) {
@@ -192,8 +192,8 @@ class QueueModel final : public Model {
         return true;
     }
 
-    // As in production: what the last holder left is repaired while the byte is shared, so that one who stops there stops
-    // nobody. Then the slot is wanted alone.
+    // As in production: the blocks of the last holder are repaired while the byte is shared. A process that stops there
+    // does not stop others. Then the process takes the slot alone.
     void attach(ModelQueue& q, Ghost& ghost, ModelMemory& memory, unsigned slot) {
         if (ghost.phase == 0) {
             if (memory.take_byte(slot)) {
@@ -373,7 +373,7 @@ class QueueModel final : public Model {
         if (verdict == Verdict::corrupt) corrupt(q);
         ghost.verdict = static_cast<u8>(verdict);
         if (verdict != Verdict::ok) return false;
-        // Always as if it were delivered again: the order says nothing to one who comes last.
+        // Always as if it were delivered again: the auditor comes last, and checks no order.
         ghost.held[0] = {setting_.remembered(taken.position),
                          static_cast<u16>(setting_.geometry.length(taken.word)), 1, 0};
         ghost.held_count = 1;

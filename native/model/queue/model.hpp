@@ -22,8 +22,8 @@ namespace model {
 //   leave            (last word) go properly: the slot becomes free
 //   @0               (first word) a fresh process that attaches in slot 0 when the kernel has released it
 //
-// A get asks the kernel about those it waits for, a put about who is in its way; with - (get-!) they do not, as in
-// production while spinning.
+// A get asks the kernel about the processes that it waits for, a put about the process in its way. With - (get-!) they do
+// not, as in production while spinning.
 struct QueueConfig {
     std::string name = {};
     std::string about = {};

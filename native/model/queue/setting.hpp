@@ -1,5 +1,5 @@
-// What the programs, the checks and the account of the queue model share: the configuration, the cells, and what a
-// process remembers of its past.
+// The common part of programs, checks and account of the queue model: the configuration, the cells, and the memory of a
+// process of its past.
 #pragma once
 
 #include <array>

@@ -1,6 +1,6 @@
 """The queue in shared memory, and waiting on several queues.
 
-Promises upward: every message that was put has exactly one owner at every moment, whoever dies.
+Promises upward: every message that was put has exactly one owner at every moment, also when a process dies.
 Needs from below: the core's atomics, and a kernel that drops a dead process's locks.
 """
 

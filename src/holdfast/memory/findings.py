@@ -1,4 +1,4 @@
-"""What the core's look at a segment means, in words; for `check`, `doctor` and `adopt`."""
+"""Faults of a segment in words, from the core's inspection; for `check`, `doctor` and `adopt`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def faults_of(seen: dict[str, Any], stale_is_fine: bool = False) -> list[str]:
-    """Everything that is wrong with a segment. `seen` is what `_core.inspect` answered."""
+    """Return all faults of a segment; `seen` is the result of `_core.inspect`."""
     faults = list(seen["faults"])
     if stale_is_fine and not seen.get("this_boot", True):
         faults.pop()  # the last one says that it is from before the last boot

@@ -77,8 +77,8 @@ class Queue(_core.Queue):
     """A many-producer, many-consumer queue of byte messages between the processes of one machine.
 
     A process may die at any instruction: every message that was put still has exactly one owner. A message of
-    a dead consumer goes to another one, marked as `redelivered`. Consumers pass over a half-written message of
-    a dead producer. There is no daemon: living participants repair what is in their way.
+    a dead consumer goes to another one, marked as `redelivered`. Consumers pass over a half-written message
+    of a dead producer. There is no daemon: living participants repair what is in their way.
 
     Threads may share one `Queue`: each call is atomic among them, and waiting calls let the others run.
     After `fork()` the child must open the queue again; pickling a `Queue` does that by itself.
@@ -255,8 +255,8 @@ class Queue(_core.Queue):
 
         Args:
             name: as given to `create`.
-            adopt: accept a queue from before the last boot (only where `directory` is on a disk). The disk may
-                have lost bytes: the structure is checked, payloads only with `checksum="full"`.
+            adopt: accept a queue from before the last boot (only where `directory` is on a disk). The disk
+                may have lost bytes: the structure is checked, payloads only with `checksum="full"`.
             directory: as in `create`.
 
         Raises:
@@ -350,8 +350,8 @@ class Queue(_core.Queue):
     def __iter__(self) -> Iterator[Message]:
         """Yield messages until the queue is closed.
 
-        Each is settled when the loop asks for the next one. A loop that ends early gives its last message back;
-        settle it before if it was processed.
+        Each is settled when the loop asks for the next one. A loop that ends early gives its last message
+        back; settle it before if it was processed.
 
         Example:
             >>> from holdfast import Queue
@@ -453,7 +453,8 @@ class Queue(_core.Queue):
     def fileno(self) -> int:
         """Return a file descriptor that is readable when `get(timeout=0)` may succeed.
 
-        It is for `select` and the like. Call `arm()`, get until `Empty`, then wait for the descriptor; repeat.
+        It is for `select` and the like. Call `arm()`, get until `Empty`, then wait for the descriptor;
+        repeat.
 
         Example:
             >>> import select

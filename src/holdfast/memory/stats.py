@@ -1,4 +1,4 @@
-"""What `Queue.stats()` and `Queue.recover()` answer: frozen, with units in the names."""
+"""Results of `Queue.stats()` and `Queue.recover()`: frozen, with units in the names."""
 
 from __future__ import annotations
 
@@ -12,18 +12,21 @@ class Participant:
 
     slot: int
     pid: int
-    """As the process's own pid namespace counts. For people: nothing is decided by it."""
+    """The pid in the process's own namespace. For people: no decision depends on it."""
     alive: bool
     """The kernel says so: its lock is held."""
     attached: bool
-    """It has not left. Attached and not alive means: died, and nobody has needed to clean up yet."""
+    """It has not detached. Attached and not alive: it died, and is not recovered yet."""
     joined_ms: int
     """When it attached, in milliseconds since the epoch."""
 
 
 @dataclass(frozen=True)
 class Holder:
-    """What one participant has in its hands. A slow reader shows up here; it is never robbed."""
+    """The blocks that one participant holds.
+
+    A slow consumer appears here; its messages are not taken from it.
+    """
 
     slot: int
     pid: int
@@ -40,7 +43,7 @@ class Holder:
 
 @dataclass(frozen=True)
 class QueueStats:
-    """A look at a queue; the numbers of a busy queue are of slightly different moments."""
+    """Figures of a queue. Those of a busy queue are of slightly different moments."""
 
     name: str
     capacity_bytes: int
@@ -68,11 +71,11 @@ class QueueStats:
     skipped: int
     """Blocks of dead writers that consumers pass over."""
     handed_on: int
-    """Messages of dead readers that went to others."""
+    """Messages of dead consumers that went to others."""
     released: int
-    """Messages of dead readers that were let go (at-most-once)."""
+    """Messages of dead consumers that were dropped (at-most-once)."""
     fenced: int
-    """Puts that were overtaken by the stall limit and began anew."""
+    """Puts that exceeded the stall limit and started again."""
     dead_lettered: int
     dead_letter_blocked: bool
     """Messages wait for room in the dead-letter queue (as this process saw it last)."""
@@ -84,7 +87,7 @@ class QueueStats:
 
 @dataclass(frozen=True)
 class Recovered:
-    """What `Queue.recover()` found of the dead."""
+    """Blocks of dead participants that `Queue.recover()` repaired."""
 
     skipped: int
     handed_on: int
@@ -92,7 +95,7 @@ class Recovered:
 
 
 def stats_of(name: str, seen: dict[str, Any], dead_letter_blocked: bool = False) -> QueueStats:
-    """Builds the record from what the core tells (`_core.inspect`)."""
+    """Build the record from the result of `_core.inspect`."""
     params, queue, people = seen["params"], seen["queue"], seen["people"]
     blocks = queue["blocks"]
     participants = tuple(
