@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 CORE = "tests/kit/native_mutants.py"
+CORE_QUEUE = "tests/kit/queue/native_mutants.py"
 EXPLORED = "tests/kit/queue/mutants.py"
 SANITISED = "tests/process/core/test_bindings_sanitised.py"
 COST = "tests/mutants/test_cost.py"
@@ -60,14 +61,14 @@ ROWS = (
         "3",
         "a lock is believed through a number that is another file's",
         ("lock-believed", "no-signature", "strangers-closed"),
-        CORE,
+        CORE_QUEUE,
         ("native/tests/shm/test_participants.cpp",),
     ),
     Row(
         "4",
         "a stopped recoverer, or joiner, keeps what the dead left",
         ("recoverer-alone", "joiner-alone"),
-        CORE,
+        CORE_QUEUE,
         ("native/tests/shm/test_participants.cpp",),
     ),
     Row(
@@ -81,7 +82,7 @@ ROWS = (
         "5",
         "recovery raises a count before the exchange that may fail",
         ("count-before-the-swap",),
-        CORE,
+        CORE_QUEUE,
         ("native/tests/queue/test_queue_life.cpp",),
     ),
     Row(
@@ -95,14 +96,14 @@ ROWS = (
         "6",
         "contention is called damage, and damage contention",
         ("contention-is-damage", "damage-is-contention"),
-        CORE,
+        CORE_QUEUE,
         ("native/tests/queue/test_queue_life.cpp",),
     ),
     Row(
         "6",
         "a stall limit below the time of a copy",
         ("limit-not-doubled", "limit-forgotten", "fences-are-deliveries"),
-        CORE,
+        CORE_QUEUE,
         ("native/tests/queue/test_queue_life.cpp",),
     ),
     Row(
