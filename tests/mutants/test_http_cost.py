@@ -56,7 +56,7 @@ def bodies_have_all_the_time(patch: Patch) -> None:
     real = Call._read
 
     async def read(self: Call) -> bytes:
-        object.__setattr__(self.server.options, "body_s", 1e9)
+        object.__setattr__(self.server.options, "frame_s", 1e9)
         return await real(self)
 
     patch.setattr(Call, "_read", read)

@@ -19,7 +19,7 @@ def process() -> ServerProcess:
 
 def test_requests_that_pile_up() -> None:
     """No more of them are read than may be under way; none is lost."""
-    process = shared(server={"requests_max": 10})
+    process = shared(server={"requests_in_flight": 10})
     process.admin.hold_disk()
     with Raw(process.url) as raw:
         fields: dict[str, Any] = {"subscription": "s", "subType": 0}

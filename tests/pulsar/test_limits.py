@@ -16,16 +16,12 @@ from tests.kit.server.wire_raw import Raw, Type, full
 from tests.kit.server.wire_world import ServerProcess, client, job_of, program, pulsar, shared
 
 MOST = 3
-NAMES = {
-    "producers_per_connection": "producers_max",
-    "consumers_per_connection": "consumers_max",
-    "watchers_per_connection": "watchers_max",
-}
+NAMES = ("producers_per_connection", "consumers_per_connection", "watchers_per_connection")
 
 
 @pytest.fixture
 def process() -> ServerProcess:
-    return shared(server=dict.fromkeys(NAMES.values(), MOST))
+    return shared(server=dict.fromkeys(NAMES, MOST))
 
 
 def asked(kind: int, number: int) -> dict[str, Any]:
@@ -87,20 +83,20 @@ def test_the_official_client(process: ServerProcess) -> None:
     until(lambda: process.admin.connections() == 0)
 
 
-@pytest.mark.parametrize(("key", "option"), NAMES.items())
-def test_the_settings(key: str, option: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("key", NAMES)
+def test_the_settings(key: str, tmp_path: Path) -> None:
     """As everywhere: a flag over a variable over the file."""
     file = tmp_path / "holdfast.toml"
     file.write_text(f"[limits]\n{key} = 7\n")
     variable = {f"HOLDFAST_LIMITS_{key.upper()}": "8"}
     flag = ("--set", f"limits.{key}", "9")
     for loaded, wanted in (
-        (settings.load(), getattr(ServerOptions(), option)),
+        (settings.load(), getattr(ServerOptions(), key)),
         (settings.load(file), 7),
         (settings.load(file, variable), 8),
         (settings.load(file, variable, [flag]), 9),
     ):
-        assert getattr(server_options(loaded.config, Access(loaded.config)), option) == wanted
+        assert getattr(server_options(loaded.config, Access(loaded.config)), key) == wanted
     file.write_text(f"[limits]\n\n{key} = 0\n")
     with pytest.raises(BadConfiguration, match=rf"holdfast.toml:3: limits\.{key}: at least 1"):
         settings.load(file)

@@ -233,7 +233,7 @@ def test_a_schema_version_that_is_none(raw: Raw, topic: str, size: int) -> None:
 @pytest.fixture
 def narrow() -> ServerProcess:
     """A server with room for a few requests of each connection."""
-    return shared(server={"requests_max": 4, "keep_alive_s": 0.4, "liveness_s": 0.3})
+    return shared(server={"requests_in_flight": 4, "keepalive_s": 0.4, "liveness_s": 0.3})
 
 
 def test_requests_in_one_packet_are_counted_too(narrow: ServerProcess) -> None:

@@ -91,7 +91,7 @@ def test_a_client_that_goes_while_it_is_answered(topic: str) -> None:
 
 def test_who_does_not_read_is_told_later(topic: str) -> None:
     """I84, I88: nothing collects for it; later it learns each missed change once."""
-    process = ServerProcess(server={"write_buffer_bytes": 4096})
+    process = ServerProcess(server={"write_bytes": 4096})
     try:
         with Raw(process.url) as slow:
             data = slow.schema("large", 60_000) * 400

@@ -117,10 +117,15 @@ class User:
 @pytest.mark.parametrize("seed", seeds("wire", test=2, nightly=20))
 def test_a_storm_leaves_nothing_behind(seed: Seed) -> None:
     """I86: no producer, consumer, watch or volatile subscription stays; new clients are served."""
-    limits = {"requests_max": 8, "producers_max": 3, "consumers_max": 3, "watchers_max": 2}
+    limits = {
+        "requests_in_flight": 8,
+        "producers_per_connection": 3,
+        "consumers_per_connection": 3,
+        "watchers_per_connection": 2,
+    }
     process = ServerProcess(
         broker={"deduplication": seed % 2 == 1},
-        server={"keep_alive_s": 2.0, "liveness_s": 0.2, "volatile_s": 0.3, **limits},
+        server={"keepalive_s": 2.0, "liveness_s": 0.2, "volatile_s": 0.3, **limits},
     )
     try:
         lives = pick_for(seed, test=LIVES, nightly=LIVES_OF_A_NIGHT)

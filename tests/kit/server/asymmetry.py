@@ -70,7 +70,7 @@ class Population:
     def __init__(self, size: int) -> None:
         self.size = size
         rests = {"housekeeping_s": 3600.0, "snapshot_s": 3600.0, "snapshot_bytes": 1 << 40}
-        self.world = CostWorld(topics=size, name_bytes=60, frame_s=120.0, keep_alive_s=3600.0, broker=rests)
+        self.world = CostWorld(topics=size, name_bytes=60, frame_s=120.0, keepalive_s=3600.0, broker=rests)
         self._still = contextlib.ExitStack()
         # The store's work of every second is left out.
         self._still.enter_context(mock.patch("holdfast.ledger.running.TICK_S", 3600.0))

@@ -50,7 +50,7 @@ def lists(count: int) -> bytes:
 
 def no_answers_are_computed_for_a_client_that_does_not_read() -> None:
     """Of sixty large lists a few wait; the others are computed when the client reads."""
-    with CostWorld(topics=1000, name_bytes=400, write_buffer_bytes=MIB) as world:
+    with CostWorld(topics=1000, name_bytes=400, write_bytes=MIB) as world:
         raw = world.raw(receive_bytes=1 << 16)
         raw.socket.sendall(lists(60))
         connection = world.connection(raw)
@@ -441,7 +441,7 @@ def a_reader_that_does_not_read_costs_its_buffer_and_one_read(durable: bool) -> 
 
 
 def a_client_that_reads_a_byte_now_and_then_is_closed() -> None:
-    with CostWorld(topics=1000, name_bytes=400, keep_alive_s=30.0) as world:
+    with CostWorld(topics=1000, name_bytes=400, keepalive_s=30.0) as world:
         raw = world.raw(receive_bytes=1 << 16)
         raw.socket.sendall(lists(20))
         connection = world.connection(raw)

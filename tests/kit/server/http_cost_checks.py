@@ -78,7 +78,7 @@ async def unsent(world: CostWorld) -> int:
 
 def open_bodies_take_nobodys_place() -> None:
     """Send more bodies than requests may run: health and administration are still answered."""
-    with CostWorld(http={"requests_max": 3}) as world, contextlib.ExitStack() as open_:
+    with CostWorld(http={"http_requests": 3}) as world, contextlib.ExitStack() as open_:
         for _ in range(10):
             channel = open_.enter_context(client(world))
             channel.sendall(request("PUT", "/admin/v2/tenants/x", b"{", length=1000))
@@ -90,7 +90,7 @@ def open_bodies_take_nobodys_place() -> None:
 
 
 def health_has_a_place_in_any_crowd(monkeypatch: pytest.MonkeyPatch) -> None:
-    with CostWorld(http={"requests_max": 3}) as world:
+    with CostWorld(http={"http_requests": 3}) as world:
         monkeypatch.setattr(world.http, "_working", 3)
         for path, expected in ((HEALTH, 200), ("/status.html", 200), ("/admin/v2/tenants", 503)):
             with client(world) as other:
@@ -100,7 +100,7 @@ def health_has_a_place_in_any_crowd(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def a_body_has_its_time(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "holdfast.http")
-    with CostWorld(http={"body_s": 0.1}) as world, client(world) as slow:
+    with CostWorld(http={"frame_s": 0.1}) as world, client(world) as slow:
         slow.sendall(request("PUT", "/admin/v2/tenants/x", b"{", length=1000))
         answer = slow.recv(1 << 16)
         assert answer.split()[1] == b"400"
@@ -110,7 +110,7 @@ def a_body_has_its_time(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def bodies_count_for_what_is_held() -> None:
-    with CostWorld(held_bytes=MIB, http={"body_bytes_max": MIB}) as world, contextlib.ExitStack() as open_:
+    with CostWorld(held_bytes=MIB, http={"http_body_bytes": MIB}) as world, contextlib.ExitStack() as open_:
         answers = []
         for _ in range(4):
             channel = open_.enter_context(client(world))

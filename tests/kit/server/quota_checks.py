@@ -207,7 +207,7 @@ def many_at_once_are_counted_for_their_topic(setting: str) -> None:
 
 def properties_and_schemas_have_a_size() -> None:
     limits = Limits(properties_bytes=1000, schema_bytes=1000)
-    with CostWorld(limits=limits, properties_bytes_max=1000) as world:
+    with CostWorld(limits=limits, properties_bytes=1000) as world:
         world.run(world.create(["t"]))
         clients = Clients(world)
         large = [{"key": "k", "value": "v" * 1000}]
@@ -316,7 +316,7 @@ def a_seek_with_a_false_mask_keeps_nothing() -> None:
 
 def so_many_batches_are_acknowledged_in_part() -> None:
     """Beyond that number a batch is acknowledged as a whole, or redelivered."""
-    with CostWorld(partial_batches_max=2) as world:
+    with CostWorld(partial_batches=2) as world:
         raw = world.raw()
         ids = batches(raw, "t", [3, 3, 3])
         for number, each in enumerate(ids):

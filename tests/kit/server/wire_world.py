@@ -147,7 +147,7 @@ def _line(process: subprocess.Popen[bytes], timeout_s: float, errors: Callable[[
     return line.decode()
 
 
-HASTY = {"handshake_s": 0.4, "keep_alive_s": 0.4, "liveness_s": 0.3}
+HASTY = {"unauthenticated_s": 0.4, "keepalive_s": 0.4, "liveness_s": 0.3}
 """Options of a server with short timeouts."""
 
 _servers: dict[str, ServerProcess] = {}

@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 
 from holdfast.cli import main
 from holdfast.errors import BadConfiguration
+from holdfast.server import ServerOptions
 from holdfast.server.config import Config, Listen, Tokens, conflicts
+from holdfast.server.http import HttpOptions
 from holdfast.server.settings import leaves, load
 from tests.kit import ROOT
 from tests.kit.examples import examples
@@ -31,6 +33,14 @@ def test_nothing_given_is_a_server_for_this_machine_alone() -> None:
     assert (config.listen.host, config.listen.port, config.listen.http_port) == ("127.0.0.1", 6650, 8080)
     assert (config.listen.tls_port, config.listen.https_port) == (None, None)
     assert conflicts(config) == []
+
+
+@pytest.mark.parametrize("options", [ServerOptions, HttpOptions])
+def test_a_limit_has_one_name_from_the_file_to_its_use(options: type) -> None:
+    keys = {each.name: each.metadata.get("setting", "") for each in dataclasses.fields(options)}
+    limits = {name: key for name, key in keys.items() if key.startswith("limits.")}
+    assert limits
+    assert limits == {name: f"limits.{name}" for name in limits}
 
 
 def test_flag_wins_over_variable_over_file(tmp_path: Path) -> None:

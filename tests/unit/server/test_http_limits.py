@@ -169,7 +169,7 @@ def test_a_client_that_names_no_host(http: HttpWorld) -> None:
 
 
 def test_a_body_has_its_limit() -> None:
-    with HttpWorld(HttpOptions(port=0, body_bytes_max=1000)) as world:
+    with HttpWorld(HttpOptions(port=0, http_body_bytes=1000)) as world:
         large = json.dumps({"adminRoles": ["x" * 2000]})
         refused = world.ask("PUT", "/admin/v2/tenants/a", data=large)
         assert (refused.status, "larger than limits.http_body_bytes" in refused.reason) == (413, True)
@@ -207,14 +207,14 @@ def test_a_compressed_body_does_not_grow(http: HttpWorld) -> None:
 
 
 def test_too_many_requests_are_told_to_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    with HttpWorld(HttpOptions(port=0, requests_max=3)) as world:
+    with HttpWorld(HttpOptions(port=0, http_requests=3)) as world:
         gate = world.run(make_event())
 
         async def wait(request: web.Request, action: HttpAction, resource: str) -> str | None:
             await gate.wait()
             return None
 
-        monkeypatch.setattr(world.server, "options", HttpOptions(port=0, requests_max=3, authorize=wait))
+        monkeypatch.setattr(world.server, "options", HttpOptions(port=0, http_requests=3, authorize=wait))
 
         async def work() -> Counter[int]:
             tasks = [asyncio.create_task(world.asking("GET", "/admin/v2/tenants")) for _ in range(8)]
@@ -267,7 +267,7 @@ def test_connections_are_counted_and_refused() -> None:
 )
 def test_who_does_not_say_what_it_wants_is_closed(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_server, "LOOK_S", 0.02)
-    with HttpWorld(HttpOptions(port=0, head_s=0.1)) as world:
+    with HttpWorld(HttpOptions(port=0, unauthenticated_s=0.1)) as world:
         with socket.create_connection(("127.0.0.1", world.server.port)) as slow:
             slow.settimeout(20)  # it ends sooner, or this is a time-out
             slow.sendall(sent)
@@ -283,7 +283,7 @@ def test_who_does_not_read_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that does not read its answers would hold a place forever, without credentials."""
     monkeypatch.setattr(http_server, "LOOK_S", 0.02)
     ask = b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n"
-    with HttpWorld(HttpOptions(port=0, keep_alive_s=0.3, head_s=30.0)) as world:
+    with HttpWorld(HttpOptions(port=0, keep_alive_s=0.3, unauthenticated_s=30.0)) as world:
         with socket.socket() as deaf, socket.socket() as slow:
             for each in (deaf, slow):
                 each.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -317,7 +317,7 @@ def test_a_second_request_that_is_never_finished_is_closed(
 
     monkeypatch.setattr(HttpConnection, "look", counted)
     with (
-        HttpWorld(HttpOptions(port=0, head_s=0.1, keep_alive_s=30.0 if apart else 0.3)) as world,
+        HttpWorld(HttpOptions(port=0, unauthenticated_s=0.1, keep_alive_s=30.0 if apart else 0.3)) as world,
         socket.create_connection(("127.0.0.1", world.server.port)) as slow,
     ):
         slow.settimeout(5)

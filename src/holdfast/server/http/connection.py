@@ -126,7 +126,7 @@ class HttpConnection(asyncio.Protocol):
     def look(self) -> None:
         """Close a client that sends a head or reads an answer too slowly."""
         now, options = self._loop.time(), self._server.options
-        if self._since is not None and now - self._since > options.head_s:
+        if self._since is not None and now - self._since > options.unauthenticated_s:
             self.close()
         elif self._transport is not None:
             if not self._transport.get_write_buffer_size():

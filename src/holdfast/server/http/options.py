@@ -76,12 +76,12 @@ class HttpOptions:
     """None: Flight is not available."""
     budget: Budget | None = None
     """Memory held for clients; None: a budget of its own."""
-    body_bytes_max: int = setting("limits.http_body_bytes")
-    body_s: float = setting("limits.frame_s")
-    requests_max: int = setting("limits.http_requests")
+    http_body_bytes: int = setting("limits.http_body_bytes")
+    frame_s: float = setting("limits.frame_s")
+    http_requests: int = setting("limits.http_requests")
     request_s: float = 60.0
     """Time for a request, its body included."""
-    head_s: float = setting("limits.unauthenticated_s")
+    unauthenticated_s: float = setting("limits.unauthenticated_s")
     """Time for the head of a request, and for a TLS handshake."""
     keep_alive_s: float = 60.0
     """Idle time after an answer at which a connection is closed."""

@@ -227,13 +227,13 @@ class Call:
         try:
             async with asyncio.timeout(None) as limit:
                 while True:
-                    limit.reschedule(began + options.body_s + len(data) / SLOWEST_BYTES_S)
+                    limit.reschedule(began + options.frame_s + len(data) / SLOWEST_BYTES_S)
                     budget.hold(self, BODY_BYTES + len(data))
                     chunk = await self.request.content.readany()
                     if not chunk:
                         return bytes(data)
-                    if len(data) + len(chunk) > options.body_bytes_max:
-                        raise web.HTTPRequestEntityTooLarge(options.body_bytes_max)
+                    if len(data) + len(chunk) > options.http_body_bytes:
+                        raise web.HTTPRequestEntityTooLarge(options.http_body_bytes)
                     budget.require(len(chunk), "a body")
                     data += chunk
         except TimeoutError:

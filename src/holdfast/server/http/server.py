@@ -124,7 +124,9 @@ class HttpServer(Listening):
         await self._runner.setup()
         try:
             ports = (options.port, options.https_port)
-            self.port, self.https_port = await self._listen(self._connect, options, ports, options.head_s)
+            self.port, self.https_port = await self._listen(
+                self._connect, options, ports, options.unauthenticated_s
+            )
         except BaseException:
             await self._close()
             raise
@@ -247,7 +249,7 @@ class HttpServer(Listening):
     # -- requests --------------------------------------------------------------------------------------
 
     def _application(self) -> web.Application:
-        app = web.Application(client_max_size=self.options.body_bytes_max, middlewares=[self._guard])
+        app = web.Application(client_max_size=self.options.http_body_bytes, middlewares=[self._guard])
         app.on_response_prepare.append(_sign)
         for route in self.routes:
             app.router.add_route(route.method, route.path, self._serve(route))
@@ -300,7 +302,7 @@ class HttpServer(Listening):
         if route.action == "health":
             yield
             return
-        if self._working >= self.options.requests_max:
+        if self._working >= self.options.http_requests:
             words = f"{self._working} requests are in progress, the most that limits.http_requests allows"
             raise Refusal(503, f"{words}; retry later", {"Retry-After": "1"})
         self._working += 1

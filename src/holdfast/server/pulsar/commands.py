@@ -177,7 +177,7 @@ def require_properties(connection: Connection, given: Sequence[pb.KeyValue], of:
         LimitReached: they exceed limits.properties_bytes.
     """
     size = sum(each.ByteSize() for each in given)
-    most = connection.options.properties_bytes_max
+    most = connection.options.properties_bytes
     if size > most:
         raise LimitReached(f"the properties of {of} have {size} bytes; limits.properties_bytes allows {most}")
     return size

@@ -108,7 +108,7 @@ class Connection(asyncio.BufferedProtocol):
         self._frame = Pace(self.options.frame_s)
         """The transfer of an incomplete frame."""
         self._paused_at = 0.0
-        self._writing = Pace(2 * self.options.keep_alive_s)
+        self._writing = Pace(2 * self.options.keepalive_s)
         self._unsent = 0
         """Bytes that were unsent when the client became slow."""
         self._peer = ""
@@ -124,7 +124,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
-        transport.set_write_buffer_limits(high=self.options.write_buffer_bytes)
+        transport.set_write_buffer_limits(high=self.options.write_bytes)
         peer = transport.get_extra_info("peername") or ("unknown", 0)
         self.address = f"{peer[0]}:{peer[1]}"
         with contextlib.suppress(OSError, AttributeError):
@@ -425,8 +425,8 @@ class Connection(asyncio.BufferedProtocol):
             self.close(Refused(pb.AuthenticationError, str(error)))
             return
         if self.identity is None:
-            self.reader.frame_max = self.options.frame_bytes_max
-            most = self.options.message_bytes_max
+            self.reader.frame_max = self.options.frame_bytes
+            most = self.options.message_bytes
             self.send(commands.connected(_SERVER, self._protocol_version, most))
             LOG.debug("client connected", peer=self.address, role=identity.role, version=self.client_version)
         self.identity = identity
@@ -444,7 +444,7 @@ class Connection(asyncio.BufferedProtocol):
         late = Refused(
             pb.AuthenticationError, "the credentials have expired, and the client sent no new ones"
         )
-        self._expiry = self.loop.call_later(self.options.handshake_s, self.close, late)
+        self._expiry = self.loop.call_later(self.options.unauthenticated_s, self.close, late)
 
     # -- what goes out ---------------------------------------------------------------------------------
 
@@ -529,14 +529,14 @@ class Connection(asyncio.BufferedProtocol):
         if self._closing:
             return
         if self.identity is None:
-            if now - self._opened > self.options.handshake_s:
-                reason = f"no CONNECT within {self.options.handshake_s} s (limits.unauthenticated_s)"
+            if now - self._opened > self.options.unauthenticated_s:
+                reason = f"no CONNECT within {self.options.unauthenticated_s} s (limits.unauthenticated_s)"
                 self.close(Refused(pb.AuthenticationError, reason))
         elif self.stalled:
             self._look_at_writing(now)
         elif self._pauses:
             # An answer may wait unread. But the kernel reports a dead peer only when something is sent.
-            if now - max(self._heard, self._pinged or 0.0) > self.options.keep_alive_s:
+            if now - max(self._heard, self._pinged or 0.0) > self.options.keepalive_s:
                 self._ping(now)
         elif self._frame.late(now, self.reader.pending):
             self.close(
@@ -547,10 +547,10 @@ class Connection(asyncio.BufferedProtocol):
                 )
             )
         elif self._pinged is not None:
-            if now - self._pinged > self.options.keep_alive_s:
+            if now - self._pinged > self.options.keepalive_s:
                 LOG.warning("client is silent", peer=self.address, seconds=now - self._heard)
                 self.abort()
-        elif now - self._heard > self.options.keep_alive_s:
+        elif now - self._heard > self.options.keepalive_s:
             self._ping(now)
 
     def _look_at_writing(self, now: float) -> None:

@@ -78,7 +78,7 @@ class Consumers:
             return commands.success(command.request_id)
         if id in self._joining:
             raise Refused(pb.ServiceNotReady, f"consumer {id} is already joining; wait for the answer")
-        most = self._on.options.consumers_max
+        most = self._on.options.consumers_per_connection
         if len(self._joined) + len(self._joining) >= most:
             raise Refused(
                 pb.NotAllowedError,

@@ -246,7 +246,7 @@ class WireConsumer:
                     short.append((place[0] + entry, still_open))
                 else:
                     futures.append(self._ack_part(place[0] + entry, still_open, receipt))
-        room = self.connection.options.partial_batches_max - self.dispatcher.partial_batches
+        room = self.connection.options.partial_batches - self.dispatcher.partial_batches
         if short and room > 0:
             kept = short[:room]
             futures.append(self.dispatcher.ack_all_but_many(kept, self.reset_number, receipt))
@@ -279,7 +279,7 @@ class WireConsumer:
         The batch's size is not known here, and clients may send a wrong one. So a long mask is compared with
         the batch before it becomes durable. A mask above a limit is dropped: the whole batch is redelivered.
         """
-        if self.dispatcher.partial_batches >= self.connection.options.partial_batches_max:
+        if self.dispatcher.partial_batches >= self.connection.options.partial_batches:
             return None
         if still_open.bit_length() <= MASK_BITS:
             return self.dispatcher.ack_all_but(ordinal, still_open, self.reset_number, receipt)

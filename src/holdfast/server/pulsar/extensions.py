@@ -77,7 +77,7 @@ async def stage_append(connection: Connection, command: pb.CommandStageAppend) -
     """STAGE_APPEND: append entries for a topic; answer when they are durable."""
     topic = await lookup.topic_for(connection, command.topic, "produce")
     entries, steps = list(command.entries), Steps()
-    most = connection.options.message_bytes_max + ENTRY_PADDING_BYTES
+    most = connection.options.message_bytes + ENTRY_PADDING_BYTES
     for entry in entries:
         if len(entry) > most:
             raise Misuse(

@@ -97,7 +97,7 @@ class Server(Listening):
         ports = (options.port, options.tls_port)
         try:
             self.port, self.tls_port = await self._listen(
-                lambda: Connection(self), options, ports, options.handshake_s
+                lambda: Connection(self), options, ports, options.unauthenticated_s
             )
         except BaseException:
             self._unlisten()
@@ -148,7 +148,7 @@ class Server(Listening):
     async def _look(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            await asyncio.sleep(min(LOOK_S, self.options.keep_alive_s / 4))
+            await asyncio.sleep(min(LOOK_S, self.options.keepalive_s / 4))
             now = loop.time()
             for connection in list(self.connections):
                 connection.look(now)

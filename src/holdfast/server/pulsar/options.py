@@ -87,26 +87,26 @@ class ServerOptions:
     """The same, for clients that name a listener."""
     authenticate: Authenticate = anybody
     authorize: Authorize = anything
-    message_bytes_max: int = setting("limits.message_bytes")
+    message_bytes: int = setting("limits.message_bytes")
     enter: Callable[[str], None] = welcome
     """Called with the address (no port) of a new connection; raises a HoldfastError above a limit."""
     leave: Callable[[str], None] = welcome
     """Called once for each connection that has entered, at its end."""
-    requests_max: int = setting("limits.requests_in_flight")
-    producers_max: int = setting("limits.producers_per_connection")
-    consumers_max: int = setting("limits.consumers_per_connection")
-    watchers_max: int = setting("limits.watchers_per_connection")
-    partial_batches_max: int = setting("limits.partial_batches")
-    properties_bytes_max: int = setting("limits.properties_bytes")
-    handshake_s: float = setting("limits.unauthenticated_s")
-    keep_alive_s: float = setting("limits.keepalive_s")
+    requests_in_flight: int = setting("limits.requests_in_flight")
+    producers_per_connection: int = setting("limits.producers_per_connection")
+    consumers_per_connection: int = setting("limits.consumers_per_connection")
+    watchers_per_connection: int = setting("limits.watchers_per_connection")
+    partial_batches: int = setting("limits.partial_batches")
+    properties_bytes: int = setting("limits.properties_bytes")
+    unauthenticated_s: float = setting("limits.unauthenticated_s")
+    keepalive_s: float = setting("limits.keepalive_s")
     liveness_s: float = setting("limits.liveness_s")
     frame_s: float = setting("limits.frame_s")
     budget: Budget | None = None
     """Memory held for clients; None: a budget of its own. HTTP shares it."""
-    write_buffer_bytes: int = setting("limits.write_bytes")
+    write_bytes: int = setting("limits.write_bytes")
     volatile_s: float = setting("limits.volatile_s")
 
     @property
-    def frame_bytes_max(self) -> int:
-        return self.message_bytes_max + FRAME_PADDING_BYTES
+    def frame_bytes(self) -> int:
+        return self.message_bytes + FRAME_PADDING_BYTES

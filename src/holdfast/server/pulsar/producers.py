@@ -129,7 +129,7 @@ class Producers:
                 pb.ServiceNotReady,
                 f"producer {command.producer_id} is already being opened; wait for the answer",
             )
-        most = self._on.options.producers_max
+        most = self._on.options.producers_per_connection
         if len(self._open) + len(self._opening) >= most:
             raise Refused(
                 pb.NotAllowedError,

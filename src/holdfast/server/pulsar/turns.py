@@ -95,13 +95,13 @@ class Pending:
     @property
     def room(self) -> int:
         """Requests that may be added now."""
-        left = self._on.options.requests_max - len(self)
+        left = self._on.options.requests_in_flight - len(self)
         return 0 if self.bytes >= REQUESTS_BYTES else max(0, left)
 
     @property
     def few(self) -> bool:
         """Whether at least half of the limits is free."""
-        return 2 * len(self) <= self._on.options.requests_max and 2 * self.bytes <= REQUESTS_BYTES
+        return 2 * len(self) <= self._on.options.requests_in_flight and 2 * self.bytes <= REQUESTS_BYTES
 
     def look(self) -> None:
         """Queue the connection, if a request can begin."""

@@ -244,7 +244,7 @@ class Watches:
         known = self._watches.get(id)
         if known is not None:
             return self._answer(command, self._answered_before(command, known))
-        if len(self._watches) >= on.options.watchers_max:
+        if len(self._watches) >= on.options.watchers_per_connection:
             raise Refused(
                 pb.NotAllowedError,
                 f"this connection watches {len(self._watches)} topic lists, the most that "
