@@ -18,7 +18,7 @@ from holdfast.broker.api import stage as stage_module
 from holdfast.broker.dispatch import acking
 from holdfast.broker.engine import Engine
 from holdfast.broker.machine import Machine
-from holdfast.errors import Closed, Corrupt, HoldfastError, Misuse
+from holdfast.errors import Closed, Corrupt, HoldfastError, Misuse, NotFound
 from holdfast.group import LocalGroup, Position, View
 from holdfast.system import SystemClock
 from tests.kit.broker.brokers import on_broker
@@ -219,6 +219,18 @@ def test_an_index_that_a_batch_does_not_have(tmp_path: Path) -> None:
         assert receipt is not None
         await receipt
         assert dispatcher.backlog == 0
+
+    on_broker(tmp_path, work)
+
+
+def test_a_message_that_an_entry_does_not_have(tmp_path: Path) -> None:
+    async def work(broker: Broker) -> None:
+        async with broker.producer("t", batch=3) as p:
+            last = (await p.send_many([b"a", b"b", b"c"]))[-1]
+        assert (await broker.admin.get("t", last)).data == b"c"
+        for index in (3, 99, 1 << 40):
+            with pytest.raises(NotFound, match="has no message 1:0:"):
+                await broker.admin.get("t", last._replace(batch=index))
 
     on_broker(tmp_path, work)
 

@@ -245,11 +245,13 @@ class Admin:
             NotFound: the message does not exist, or was trimmed.
         """
         where = self._topic(topic)
-        ordinal = where.ordinal_of(id)
-        if not where.first <= ordinal < where.visible or where.id_of(ordinal) != (id.ledger, id.entry, -1):
+        ordinal, found = where.ordinal_of(id), list[TopicMessage]()
+        if where.first <= ordinal < where.visible and where.id_of(ordinal) == (id.ledger, id.entry, -1):
+            found = where.messages(await where.read(ordinal, 1, PEEK_BYTES), [0], None)
+        index = max(id.batch, 0)
+        if index >= len(found):
             raise NotFound(f"{where.name} has no message {id}; `examine` returns the messages that it has")
-        entries = await where.read(ordinal, 1, PEEK_BYTES)
-        return where.messages(entries, [0], None)[max(id.batch, 0)]
+        return found[index]
 
     async def time_of(self, topic: str, time: datetime | int) -> MessageId:
         """Return the id of the first message from a time on, or the last id."""
