@@ -169,7 +169,7 @@ class Broker:
         """Open the broker of a directory, or create it. Options are those of `BrokerOptions`.
 
         Raises:
-            Busy: another process has the directory open.
+            Locked: another process has the directory open; the text names it.
             Corrupt: a file is damaged; the text names file and position. See `holdfast doctor`.
             LayoutMismatch: the directory is of another version.
         """

@@ -45,7 +45,7 @@ def schema_text(options: dict[str, Any]) -> str:
     """Return the default schema, as DDL.
 
     Raises:
-            BadConfiguration: valueFormat is given without valueSchema.
+        BadConfiguration: valueFormat is given without valueSchema.
     """
     if options["valueFormat"] == "json" and options["valueSchema"] is None:
         raise BadConfiguration("valueFormat=json needs valueSchema, such as 'id BIGINT, name STRING'")

@@ -243,7 +243,7 @@ class AckState:
         """Decode what `pack` returned.
 
         Raises:
-                Corrupt: the bytes are not from `pack`.
+            Corrupt: the bytes are not from `pack`.
         """
         acks = cls(acked_to)
         try:

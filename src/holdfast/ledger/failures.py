@@ -93,7 +93,7 @@ class Mender:
         """Repair a failure of the writer and resume it; `False` if the disk is full.
 
         Raises:
-                Closed: it cannot be repaired.
+            Closed: it cannot be repaired.
         """
         assert progress.failure is not None
         op, number, where = progress.failure
@@ -192,7 +192,7 @@ class Mender:
         """Rewrite a ledger into a file of the next generation (I35).
 
         Raises:
-                NoSpace: there is not enough room yet; nothing has changed.
+            NoSpace: there is not enough room yet; nothing has changed.
         """
         opened = self._opened
         async with self._turn:

@@ -12,7 +12,7 @@
  ledgers/000000000000002a.1.index  its index
  snapshots/00000000000186a0        the state after event D = 100000; the newest two are kept
  topics/0000000000000007.view      a topic's visible range, for processes that read these files
- topics/<digest of name>.table    a topic's ledgers, for the same processes
+ topics/<digest of name>.table     a topic's ledgers, for the same processes
 ```
 
 The name of a file that is not yet complete ends with `.new`. `holdfast`, journal, ledger, snapshot and view
@@ -166,7 +166,7 @@ def file_header(kind: FileKind, number: int, incarnation: bytes) -> bytes:
     """Return the first 64 bytes of a file.
 
     Raises:
-            HoldfastError: the number is too large for a file.
+        HoldfastError: the number is too large for a file.
     """
     require_left(number, f"numbers of {kind.name.lower()} files")
     payload = _FILE.pack(kind, FORMAT_VERSION, number, incarnation)

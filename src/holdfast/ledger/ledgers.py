@@ -108,7 +108,7 @@ class LedgerTable:
         """Return the ledger that holds an ordinal.
 
         Raises:
-                NotFound: the entry was trimmed, or is not published yet.
+            NotFound: the entry was trimmed, or is not published yet.
         """
         if not self.first <= ordinal < self._end:
             raise NotFound(f"entry {ordinal} does not exist; the topic has [{self.first}, {self._end})")
@@ -118,7 +118,7 @@ class LedgerTable:
         """Return the id of an ordinal.
 
         Raises:
-                NotFound: the entry was trimmed, or is not published yet.
+            NotFound: the entry was trimmed, or is not published yet.
         """
         info = self.at(ordinal)
         return MessageId(info.id, ordinal - info.first)

@@ -91,7 +91,7 @@ class Space:
         """Promise room on the disk.
 
         Raises:
-                NoSpace: there is not enough room.
+            NoSpace: there is not enough room.
         """
         missing = shortage(self.free_bytes, demand)
         if self.reserved and missing == 0:

@@ -168,8 +168,8 @@ class Store:
         """Bring a new machine and the ledgers to the state of the last confirmed event.
 
         Raises:
-                    Corrupt: confirmed data is damaged; the text names file and offset. Restore a backup.
-                    NoSpace: the disk is full, and the reserve was not enough. Free space, and try again.
+            Corrupt: confirmed data is damaged; the text names file and offset. Restore a backup.
+            NoSpace: the disk is full, and the reserve was not enough. Free space, and try again.
         """
         opened, base = self._opened, self._base
         with no_space("the ends of its ledgers could not be written"):
@@ -244,8 +244,8 @@ class Store:
         """Promise room on the disk for entries of `size` bytes.
 
         Raises:
-                NoSpace: there is not enough room beside the reserve. Changes that free space do not ask here.
-                Closed: the store has failed.
+            NoSpace: there is not enough room beside the reserve. Changes that free space do not ask here.
+            Closed: the store has failed.
         """
         self._alive().admit(size)
 
@@ -291,7 +291,7 @@ class Store:
 
         Raises:
             Closed: the store has failed, or was closed.
-                NoSpace: there is not enough room for it, even with the reserve.
+            NoSpace: there is not enough room for it, even with the reserve.
         """
         await self._alive().snapshot()
 

@@ -115,7 +115,7 @@ class Disk(Protocol):
         """Lock a file, which is created if missing.
 
         Raises:
-                Locked: another process holds the lock; the error names the process.
+            Locked: another process holds the lock; the error names the process.
         """
 
 

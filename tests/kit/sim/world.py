@@ -207,7 +207,7 @@ class Sim:
         """Let time pass until the condition holds.
 
         Raises:
-                TimeoutError: the condition does not hold within the limit.
+            TimeoutError: the condition does not hold within the limit.
         """
         self.loop.run(condition, self.loop.now_ns + round(limit_s * 1e9))
         if not condition():

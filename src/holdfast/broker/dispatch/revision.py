@@ -55,7 +55,6 @@ class RevisionController:
 
     All calls come from the event loop, so there is no lock.
 
-
     `guard(window)` is called when a window has been open for its deadline, and again after each further one.
     It submits a fencing event, and changes nothing itself (**I57**).
 

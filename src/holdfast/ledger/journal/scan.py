@@ -257,7 +257,7 @@ class JournalScan:
         """Yield each whole round that continues the one before.
 
         Raises:
-                Corrupt: a journal file is missing, or its header is damaged.
+            Corrupt: a journal file is missing, or its header is damaged.
         """
         for number in self._numbers():
             first = self.start.offset if number == self.start.journal else PAGE
