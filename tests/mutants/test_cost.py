@@ -266,9 +266,7 @@ def asks_each_time(patch: Patch) -> None:
 
 
 def the_last_is_forgotten(patch: Patch) -> None:
-    patch.setattr(
-        Topic, "last_index", property(lambda self: (-1, -1), lambda self, value: None), raising=False
-    )
+    patch.setattr(Server, "last_indexes", property(lambda self: {}, lambda self, value: None), raising=False)
 
 
 def the_same_appetite(patch: Patch) -> None:

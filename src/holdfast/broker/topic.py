@@ -65,8 +65,6 @@ class Topic:
         self.volatile: dict[str, Dispatcher] = {}
         """Dispatchers of subscriptions without a durable cursor, by name."""
         self.traffic = TopicTraffic()
-        self.last_index = (-1, -1)
-        """Cache of a front end: the last entry, and the index of its last message, or −1."""
         self.damaged: set[int] = set()
         """Ordinals of entries that could not be read."""
 

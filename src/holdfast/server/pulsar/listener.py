@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Iterable, Mapping, Sequence
+from weakref import WeakKeyDictionary
 
 from holdfast.broker import Broker, Dispatcher, Notice, ProducerGone, Topic, TopicClosed
 from holdfast.errors import HoldfastError
@@ -71,6 +72,8 @@ class Server(Listening):
         """The order in which requests begin."""
         self.budget = self.options.budget or Budget()
         """The memory held for clients."""
+        self.last_indexes: WeakKeyDictionary[Topic, tuple[int, int]] = WeakKeyDictionary()
+        """The last entry of a topic that was asked for, and the index of its last message, or −1."""
         self.watching = Watching(self.budget, self.listings)
         """The topic lists that clients watch."""
         self.refusals = Refusals(LOG)

@@ -69,8 +69,10 @@ async def last_message_id(connection: Connection, command: pb.CommandGetLastMess
     last = id_data(topic.last_id())
     if topic.visible > topic.first:
         ordinal = topic.visible - 1
-        if topic.last_index[0] != ordinal:  # read once for all requests: the entry can be large
+        known = connection.server.last_indexes.get(topic)
+        if known is None or known[0] != ordinal:  # read once for all requests: the entry can be large
             info = parse_entry((await topic.read(ordinal, 1, READ_BYTES)).entry(0))
-            topic.last_index = (ordinal, info.messages - 1 if info.batch else -1)
-        last = id_data(topic.id_of(ordinal), topic.last_index[1])
+            known = (ordinal, info.messages - 1 if info.batch else -1)
+            connection.server.last_indexes[topic] = known
+        last = id_data(topic.id_of(ordinal), known[1])
     return commands.last_message_id(command.request_id, last, id_data(consumer.mark_delete()))
