@@ -24,6 +24,9 @@ _PART = re.compile(f"[^\x00-,/;<>-@\\[-\\^`{{-~{_NEVER}]+")
 FULL_NAME_BYTES_MAX = len("persistent://") + NAME_BYTES_MAX + 1 + NAME_BYTES_MAX
 """The longest full name of a topic: its namespace and its own name."""
 
+INGEST = "holdfast.ingest."
+"""Prefix of the names of local ingest's producers. Such names are always deduplicated, also by the core."""
+
 SHOWN_LENGTH_MAX = 200
 """The most characters of a name that an error repeats."""
 

@@ -6,8 +6,7 @@ import importlib
 import re
 from pathlib import Path
 
-from holdfast import Queue
-from holdfast.broker import housekeeping
+from holdfast import Queue, names
 from holdfast.local import place
 from tests.kit import ROOT
 
@@ -40,7 +39,7 @@ def test_loggers() -> None:
 
 def test_prefixes_of_runtime_files(runtime_directory: Path) -> None:
     """Processes of two versions find each other's files by these names; operators, too."""
-    assert (place.FILES, place.NAME, housekeeping.INGEST) == ("holdfast.ingest.",) * 3
+    assert place.FILES == names.INGEST == "holdfast.ingest."
     core = (ROOT / "native/holdfast/log/topics.hpp").read_text()
     assert 'starts_with("holdfast.ingest.")' in core, "names of producers are stored"
     with Queue.create("names", capacity=1 << 12):

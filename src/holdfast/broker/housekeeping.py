@@ -14,15 +14,13 @@ from typing import TYPE_CHECKING, Any
 from holdfast.broker.events import DeduplicationExpire, Event, LedgerRoll, SinkForget, StageDrop
 from holdfast.broker.policy import limits, trim_event
 from holdfast.errors import HoldfastError
+from holdfast.names import INGEST
 
 if TYPE_CHECKING:
     from holdfast.broker.broker import Broker
     from holdfast.broker.state import SubscriptionState
     from holdfast.broker.topic import Topic
 
-
-INGEST = "holdfast.ingest."
-"""Prefix of producers of local ingest. Their sequences are forgotten with their segment."""
 
 NAMES_LOOKS = 168
 """Number of checks of producers' names in the time that they are kept: for a week, one per hour."""
@@ -172,7 +170,10 @@ class Housekeeping:
         return True
 
     def _forget_producers(self, topic: Topic) -> None:
-        """Expire names of producers of a topic that were not used for long."""
+        """Expire names of producers of a topic that were not used for long.
+
+        Names of local ingest stay: they end with their segment.
+        """
         id, oldest = topic.state.id, self._unused_since(self._broker.options.deduplication_age_s)  # noqa: A001
         attached = {each.name for each in topic.state.producers.values()}
         for name, _, time in self._broker.machine.log.sequence_times(id):

@@ -31,8 +31,9 @@ from holdfast.errors import (
     Timeout,
 )
 from holdfast.local.account import Account
-from holdfast.local.place import NAME, identity, names_file
+from holdfast.local.place import identity, names_file
 from holdfast.memory.queue import Queue
+from holdfast.names import INGEST
 
 if TYPE_CHECKING:
     from holdfast.local.bell import Bell
@@ -62,7 +63,7 @@ class Segment:
         self._broker = ingest.broker
         self.topic = topic
         self.identity = identity
-        self.name = f"{NAME}{identity}"
+        self.name = f"{INGEST}{identity}"
         """The producer's name under which the log deduplicates; the sequence is the position."""
         self.queue_name = ingest.names.queue(topic.name, identity)
         self.queue: Queue | None = None

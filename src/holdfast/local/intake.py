@@ -27,8 +27,9 @@ from holdfast.errors import (
 from holdfast.local.account import Account
 from holdfast.local.bell import QUEUES_MAX, Bell
 from holdfast.local.drain import STALL_S, Segment
-from holdfast.local.place import NAME, Announcement, Names, boot, directory_of, put_file, read_own
+from holdfast.local.place import Announcement, Names, boot, directory_of, put_file, read_own
 from holdfast.memory.queue import Queue
+from holdfast.names import INGEST
 
 LOG = logging.getLogger("holdfast.ingest")
 
@@ -298,7 +299,7 @@ class Ingest:
         """Forget positions of segments from before the last boot: no producer repeats them."""
         for topic in list(self.broker.topics.values()):
             for name in self.broker.producers_known(topic):
-                if name.startswith(NAME) and not name.startswith(f"{NAME}{self._boot}."):
+                if name.startswith(INGEST) and not name.startswith(f"{INGEST}{self._boot}."):
                     with contextlib.suppress(NotFound, Busy):
                         await self.broker.admin.forget_producer(topic.name, name)
 

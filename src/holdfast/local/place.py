@@ -23,8 +23,6 @@ from holdfast.errors import Denied, Locked, NoSpace
 
 DESCRIPTOR = "holdfast.broker."
 FILES = "holdfast.ingest."
-NAME = "holdfast.ingest."
-"""Segments publish under this name and their identity; the core deduplicates such names always."""
 _LOCK = "hhqqi4x"  # struct flock
 
 

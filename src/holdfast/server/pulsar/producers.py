@@ -15,8 +15,7 @@ from holdfast._core import encode_receipts
 from holdfast.broker import ProducerOpened, Published, Topic
 from holdfast.errors import Busy, Closed, Fenced, HoldfastError, NoSpace, Terminated
 from holdfast.ids import MessageId
-from holdfast.local.place import NAME as INGEST
-from holdfast.names import checked_name
+from holdfast.names import INGEST, checked_name
 from holdfast.protocol import pulsar_pb2 as pb
 from holdfast.server.pulsar import commands, lookup, schemas
 from holdfast.server.pulsar.commands import Refused, refusal
