@@ -33,7 +33,7 @@ from holdfast.broker.telemetry.metrics import Page, Sample, collect, metrics
 from holdfast.broker.telemetry.stats import BrokerStats
 from holdfast.broker.telemetry.traffic import Rates
 from holdfast.broker.topic import Topic, time_of
-from holdfast.errors import Closed, Exists, HoldfastError, NotFound
+from holdfast.errors import Closed, Exists, HoldfastError, Misuse, NotFound
 from holdfast.group import Group, LocalGroup, Position
 from holdfast.ids import EARLIEST, LATEST, MessageId
 from holdfast.ledger.closing import Closing
@@ -194,6 +194,8 @@ class Broker:
         clock, random = clock or SystemClock(), random or SystemRandomness()
         if disk is None:
             assert path is not None
+            if path.exists() and not path.is_dir():
+                raise Misuse(f"{path} is not a directory; use a new directory")
             path.mkdir(parents=True, exist_ok=True)
             disk = SystemDisk(path)
         settings = StoreOptions(

@@ -79,7 +79,9 @@ def set_user(options: argparse.Namespace) -> int:
     name = checked_user(options.name)
     password = ask_password(name)
     if not password or len(password.encode()) > PASSWORD_BYTES_MAX:
-        raise Misuse(f"a password has 1 to {PASSWORD_BYTES_MAX} bytes")
+        raise Misuse(
+            f"the password for {name} has {len(password.encode())} bytes; use 1 to {PASSWORD_BYTES_MAX}"
+        )
     known = name in users
     write_users(options.file, users | {name: Hash.of(password)})
     return tell(
@@ -92,7 +94,7 @@ def ask_password(name: str) -> str:
         return sys.stdin.readline().rstrip("\n")
     password = getpass.getpass(f"password for {name}: ")
     if getpass.getpass("the same again: ") != password:
-        raise Usage("the two are not the same")
+        raise Usage("the two passwords differ; try again")
     return password
 
 
@@ -123,6 +125,8 @@ def create_token(options: argparse.Namespace) -> int:
         raise Usage(f"tokens need {error.name}: pip install 'holdfast[server]'") from None
     from holdfast.server.auth.tokens import SECRET_BYTES_MIN, read_secret
 
+    if not options.role:
+        raise Usage("the role of a token is empty; a server would refuse it")
     claims: dict[str, Any] = {"sub": options.role, "iat": int(time.time())}
     if options.expires is not None:
         claims["exp"] = int(time.time() + options.expires)
@@ -147,12 +151,12 @@ def private_key(path: Path) -> tuple[Any, str]:
     try:
         key = load_pem_private_key(path.read_bytes(), None)
     except (ValueError, TypeError):
-        raise Misuse(f"{path}: is not a private key in PEM without a password") from None
+        raise Misuse(f"{path} is not a private key in PEM without a password") from None
     if isinstance(key, RSAPrivateKey):
         return key, "RS256"
     if isinstance(key, EllipticCurvePrivateKey) and isinstance(key.curve, SECP256R1):
         return key, "ES256"
-    raise Misuse(f"{path}: is neither an RSA key nor a P-256 key")
+    raise Misuse(f"{path} is neither an RSA key nor a P-256 key")
 
 
 def make_secret(options: argparse.Namespace) -> int:
@@ -160,7 +164,7 @@ def make_secret(options: argparse.Namespace) -> int:
     try:
         file = os.open(options.file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
-        raise Exists(f"{options.file} is there already; tokens may have been made with it") from None
+        raise Exists(f"{options.file} exists, and tokens may be signed with it; use another file") from None
     with os.fdopen(file, "wb") as out:
         out.write(text)
     return tell(options, {"file": str(options.file)}, f"{options.file}: a new secret")

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import difflib
 import os
-from collections.abc import Awaitable, Callable
+import signal
+import threading
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,7 +35,8 @@ def data_command(
     """Add a command on an open broker; with `makes` or --create it creates the directory."""
 
     def run(options: argparse.Namespace) -> int:
-        return asyncio.run(served(options, work, makes or getattr(options, "create", False)))
+        with interruptible() if server_url(options) is not None else contextlib.nullcontext():
+            return asyncio.run(served(options, work, makes or getattr(options, "create", False)))
 
     parser, shared = bare_command(parent, name, summary, description, run)
     shared.add_argument(
@@ -46,6 +50,20 @@ def data_command(
             is taken from $HOLDFAST_TOKEN
         """)
     return parser
+
+
+@contextlib.contextmanager
+def interruptible() -> Iterator[None]:
+    """Let Ctrl-C raise in a call that blocks; asyncio would wait for the end of the call."""
+    before = signal.getsignal(signal.SIGINT)
+    if before is not signal.default_int_handler or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    signal.signal(signal.SIGINT, lambda *given: signal.default_int_handler(*given))  # asyncio leaves it alone
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 async def served(options: argparse.Namespace, work: Work, makes: bool) -> int:

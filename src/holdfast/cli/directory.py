@@ -70,7 +70,7 @@ def repair_time(path: str, json: bool) -> int:
     from holdfast.broker import VISITING, Broker
 
     if not (Path(path) / "holdfast").exists():
-        raise NotFound(f"{path} is not a directory of a broker: it has no file named holdfast")
+        raise NotFound(f"{path} is not a data directory: it has no file named holdfast")
     with Broker.open(path, **VISITING) as broker:
         ahead_s = broker.admin.repair_time()
     if json:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import functools
 import os
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 import holdfast
 from holdfast.cli import (
@@ -79,7 +81,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if len(rest) == 1 and not rest[0].startswith("-") and getattr(options, "data", "") is None:
         options.data = rest.pop()
     if rest:
-        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+        refuse(getattr(options, "parser", parser), rest)
     try:
         status: int = options.run(options)
         if sys.stdout is not None:
@@ -97,6 +99,26 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(error, holdfast.Stale):
             error.add_note("on the command line, `holdfast queue recover --adopt` does that")
         notes = "".join(f"; {note}" for note in getattr(error, "__notes__", ()))
-        print(f"holdfast: {error}{notes}", file=sys.stderr)
+        print(f"holdfast: {described(error)}{notes}", file=sys.stderr)
         return 1
     return status
+
+
+def refuse(parser: argparse.ArgumentParser, rest: list[str]) -> NoReturn:
+    """End with the usage of the command, and the options that are nearest to unknown ones."""
+    known = [name for action in parser._actions for name in action.option_strings if name.startswith("--")]
+    near = [
+        found
+        for each in rest
+        if each.startswith("--")
+        for found in difflib.get_close_matches(each.partition("=")[0], known, n=1)
+    ]
+    hint = f"; did you mean {' and '.join(near)}?" if near else ""
+    parser.error(f"unrecognized arguments: {' '.join(rest)}{hint}")
+
+
+def described(error: Exception) -> str:
+    """Return the text of an error; an error of the system begins with its file, without a number."""
+    if isinstance(error, holdfast.HoldfastError) or not isinstance(error, OSError) or not error.strerror:
+        return str(error)
+    return f"{error.filename}: {error.strerror}" if error.filename else error.strerror

@@ -72,7 +72,7 @@ def bare_command(
     )
     shared = parser.add_argument_group("everywhere")
     shared.add_argument("--json", action="store_true", help="print JSON")
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, parser=parser)
     return parser, shared
 
 

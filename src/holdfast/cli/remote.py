@@ -10,6 +10,7 @@ import http.client
 import json
 import math
 import os
+import ssl
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -53,7 +54,7 @@ class Http:
 
     def __init__(self, url: str, token: str | None = None) -> None:
         if not _is_address(url):
-            raise errors.Misuse(f"{url} is not a server's address; use http://host:port, its HTTP port")
+            raise errors.Misuse(f"{url!r} is not a server's address; use http://host:port, its HTTP port")
         self.url = url.rstrip("/")
         self.token = token if token is not None else os.environ.get(TOKEN_VARIABLE)
 
@@ -97,6 +98,10 @@ class Http:
                 reason = _reason(error)
             raise _ERRORS.get(error.code, errors.HoldfastError)(reason) from None
         except urllib.error.URLError as error:
+            if isinstance(error.reason, ssl.SSLError) and error.reason.reason == "WRONG_VERSION_NUMBER":
+                raise errors.Misuse(
+                    f"{self.url} does not speak TLS; use http: for this port, or its HTTPS port"
+                ) from None
             raise errors.Closed(f"no server answers at {self.url}: {error.reason}") from None
         except OSError as error:  # while the answer was awaited or read
             raise errors.Closed(
@@ -104,7 +109,8 @@ class Http:
             ) from None
         except http.client.HTTPException as error:
             raise errors.Misuse(
-                f"{self.url} does not speak HTTP, or closed the connection: {error!r:.100}; use its HTTP port"
+                f"{self.url} does not speak HTTP, or closed the connection ({type(error).__name__}); use its "
+                "HTTP port"
             ) from None
 
 
@@ -372,12 +378,12 @@ class RemoteAdmin:
         return messages_of(at, entry_of(_metadata(told), data, told.get("compression", "NONE")))
 
 
-NOT_REMOTE = ("roll_bytes", "roll_entries", "roll_age_s")
+NOT_REMOTE = {"roll_bytes": "--roll-size", "roll_entries": "--roll-entries", "roll_age_s": "--roll-age"}
 
 
 def require_remote(policies: dict[str, Any]) -> None:
     """Refuse policies that have no path in Pulsar's interface."""
-    if given := [name for name in NOT_REMOTE if policies.get(name) is not None]:
+    if given := [option for name, option in NOT_REMOTE.items() if policies.get(name) is not None]:
         raise errors.Misuse(f"{', '.join(given)} cannot be set through a server; stop it, and use --data DIR")
 
 

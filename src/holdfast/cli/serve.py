@@ -51,7 +51,7 @@ def add(nouns: Subparsers) -> None:
     parser.add_argument("--config", metavar="FILE", help="settings, TOML (default $HOLDFAST_CONFIG)")
     parser.add_argument("--print-config", action="store_true", help="print the settings and exit")
     parser.add_argument("--json", action="store_true", help="print the ready message as JSON")
-    parser.set_defaults(run=serve)
+    parser.set_defaults(run=serve, parser=parser)
 
 
 def serve(options: argparse.Namespace) -> int:

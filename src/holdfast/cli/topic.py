@@ -27,17 +27,17 @@ Without options, shows the settings."""
 
 TERMINATE = """\
 Refuses further messages of a topic; stored messages can still be consumed. This
-cannot be undone: a terminated topic can only be removed."""
+cannot be undone: a terminated topic can only be deleted."""
 
 RM = """\
-Removes topics with their messages and subscriptions. Refuses while a
+Deletes topics with their messages and subscriptions. Refuses while a
 subscription has a backlog, unless --force."""
 
 
 def add(nouns: Subparsers) -> None:
-    noun = nouns.add_parser("topic", help="list, create, produce to, consume from and remove topics")
+    noun = nouns.add_parser("topic", help="list, create, produce to, consume from and delete topics")
     verbs = noun.add_subparsers(title="verbs", metavar="VERB", required=True)
-    data_command(verbs, "ls", "list topics", "The topics of the data directory, one per line.", ls)
+    data_command(verbs, "ls", "list topics", "Lists the topics of the data directory, one per line.", ls)
 
     parser = data_command(verbs, "create", "create topics", CREATE, create, makes=True)
     parser.add_argument("names", nargs="+", metavar="TOPIC")
@@ -50,7 +50,7 @@ def add(nouns: Subparsers) -> None:
         verbs,
         "stats",
         "show what a topic holds",
-        "What a topic holds, and where its subscriptions stand.",
+        "Shows contents of a topic, and cursors of its subscriptions.",
         stats,
     )
     parser.add_argument("name", metavar="TOPIC")
@@ -73,7 +73,7 @@ def add(nouns: Subparsers) -> None:
     )
     parser.add_argument("name", metavar="TOPIC")
 
-    parser = data_command(verbs, "rm", "remove topics", RM, rm)
+    parser = data_command(verbs, "rm", "delete topics", RM, rm)
     parser.add_argument("names", nargs="+", metavar="TOPIC")
     parser.add_argument("--force", action="store_true", help="even if it has a backlog")
 
@@ -154,12 +154,18 @@ async def create(broker: Broker, options: argparse.Namespace) -> int:
     for name in options.names:
         try:
             await broker.admin.create_topic(name, **policies_of(options))
-            made.append(name)
         except Exists:
             if not options.exist_ok:
                 raise
-    words = [f"{name}: {'created' if name in made else 'was there'}" for name in options.names]
-    return tell(options, {"created": made}, "\n".join(words))
+            words = "was there"
+        else:
+            made.append(name)
+            words = "created"
+        if not options.json:  # at once: a later name may be refused
+            print(f"{name}: {words}")
+    if options.json:
+        print_json({"created": made})
+    return 0
 
 
 async def stats(broker: Broker, options: argparse.Namespace) -> int:
@@ -221,7 +227,7 @@ async def truncate(broker: Broker, options: argparse.Namespace) -> int:
     full = find_topic(broker, options.name)
     before = broker.admin.topic_stats(full).entries
     await broker.admin.truncate(full)
-    return tell(options, {"truncated": full, "entries": before}, f"threw away {plural(before, 'entry')}")
+    return tell(options, {"truncated": full, "entries": before}, f"deleted {plural(before, 'entry')}")
 
 
 async def rm(broker: Broker, options: argparse.Namespace) -> int:

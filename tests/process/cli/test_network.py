@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pty
 import select
+import signal
 import socket
 import subprocess
 import time
@@ -31,6 +32,29 @@ def test_the_port_of_the_binary_protocol(cli: Cli, tmp_path: Path) -> None:
         url = server.url.replace("pulsar:", "http:")
         assert "use its HTTP port" in cli.complains("topic", "ls", "--server", url)
         assert "use its HTTP port" in cli.complains("top", "--once", "--server", url)
+
+
+def test_https_to_a_port_without_tls(cli: Cli, tmp_path: Path) -> None:
+    with served(tmp_path / "data", http=True) as server:
+        url = server.http_url.replace("http:", "https:")
+        assert f"{url} does not speak TLS; use http:" in cli.complains("topic", "ls", "--server", url)
+
+
+def test_ctrl_c_ends_a_command_that_waits(tmp_path: Path) -> None:
+    """The calls block the loop, which would note the interrupt only when they return."""
+    with served(tmp_path / "data", http=True) as server:
+        where = ("--server", server.http_url)
+        assert subprocess.run([COMMAND, "topic", "produce", "t", "0", "--create", *where]).returncode == 0
+        waiting = subprocess.Popen(
+            [COMMAND, "topic", "consume", "t", "--lines", "--timeout", "500", *where],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        assert waiting.stdout is not None
+        assert waiting.stdout.readline() == b"0\n"
+        waiting.send_signal(signal.SIGINT)
+        _, errors = waiting.communicate(timeout=PATIENCE_S)
+    assert (waiting.returncode, errors) == (130, b"")
 
 
 def test_a_token_that_came_by_tls_goes_by_tls(

@@ -51,7 +51,7 @@ def test_topics(cli: Cli) -> None:
     stats = cli.says("topic", "stats", "a")
     assert "holds         3 entries" in stats
     assert "did you mean a" in cli.complains("topic", "stats", "aa")
-    assert cli.says("topic", "truncate", "a") == "threw away 3 entries\n"
+    assert cli.says("topic", "truncate", "a") == "deleted 3 entries\n"
     assert cli.says("topic", "terminate", "b") == "terminated; 0 entries can still be read\n"
     assert "terminated" in cli.complains("topic", "produce", "b", "x")
     assert cli.says("topic", "rm", "a", "b") == "removed a\nremoved b\n"
@@ -75,7 +75,9 @@ def test_settings(cli: Cli) -> None:
         "default",
     )
     assert (shown["retention_bytes"], shown["ttl_s"], shown["deduplication"]) == (None, None, None)
-    assert "cannot be set through a server" in cli.complains("topic", "set", "set", "--roll-size", "1M")
+    assert "--roll-size cannot be set through a server" in cli.complains(
+        "topic", "set", "set", "--roll-size", "1M"
+    )
 
 
 def test_produce_and_consume(cli: Cli) -> None:

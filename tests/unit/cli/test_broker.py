@@ -32,13 +32,38 @@ def test_topics_are_made_listed_and_removed(cli: Cli) -> None:
         "persistent://public/default/orders",
     ]
     assert cli.says("topic", "ls").splitlines()[2].split() == ["orders", "0", "0", "B", "0", "0", "open"]
-    assert "orders is there already" in cli.complains("topic", "create", "orders")
+    assert "orders exists already" in cli.complains("topic", "create", "orders")
     assert cli.says("topic", "create", "orders", "--exist-ok") == "orders: was there\n"
     assert (
         cli.says("topic", "rm", "orders", "eu/shop/bills")
         == "removed orders\nremoved persistent://eu/shop/bills\n"
     )
     assert cli.says("topic", "ls") == "no topics\n"
+
+
+def test_topics_created_before_a_refusal_are_told(cli: Cli) -> None:
+    out, errors = cli.run("topic", "create", "a", "b", "a", status=1)
+    assert out == b"a: created\nb: created\n"
+    assert "a exists already" in errors
+
+
+def test_errors_of_the_system_name_the_file(orders: Cli, tmp_path: Path) -> None:
+    missing = tmp_path / "missing"
+    told = orders.complains("topic", "produce", "orders", "--file", str(missing))
+    assert told == f"holdfast: {missing}: No such file or directory\n"
+    missing.write_text("no directory")
+    told = orders.complains("topic", "create", "x", "--data", str(missing))
+    assert told == f"holdfast: {missing} is not a directory; use a new directory\n"
+    told = orders.complains("backup", str(orders.data), str(missing))
+    assert told == f"holdfast: {missing} is not a directory; use a new directory\n"
+
+
+def test_unknown_arguments_show_the_usage_of_their_command(cli: Cli) -> None:
+    told = cli.complains("topic", "consume", "orders", "--cuont=3", status=2)
+    assert told.startswith("usage: holdfast topic consume ")
+    assert told.endswith("unrecognized arguments: --cuont=3; did you mean --count?\n")
+    told = cli.complains("serve", "extra", status=2)
+    assert told.endswith("holdfast serve: error: unrecognized arguments: extra\n")
 
 
 def test_rm_refuses_while_something_waits(orders: Cli) -> None:
@@ -74,7 +99,7 @@ def test_a_topic_is_terminated_and_truncated(orders: Cli) -> None:
     assert orders.says("topic", "terminate", "orders") == "terminated; 5 entries can still be read\n"
     assert "terminated" in orders.complains("topic", "produce", "orders", "more")
     assert orders.answer("topic", "ls")[0]["terminated"]
-    assert orders.says("topic", "truncate", "orders") == "threw away 5 entries\n"
+    assert orders.says("topic", "truncate", "orders") == "deleted 5 entries\n"
     assert orders.answer("topic", "stats", "orders")["entries"] == 0
 
 
@@ -279,7 +304,7 @@ def test_doctor_looks_at_a_directory(orders: Cli) -> None:
     assert "stopped        cleanly" in text
     assert text.endswith("verdict        sound\n")
     assert "--recover is for queues" in orders.complains("doctor", str(orders.data), "--recover", status=2)
-    assert "is not a directory of a broker" in orders.complains("doctor", str(orders.data.parent))
+    assert "is not a data directory" in orders.complains("doctor", str(orders.data.parent))
 
 
 def test_doctor_finds_damage_and_says_where(orders: Cli) -> None:
@@ -314,9 +339,7 @@ def test_backup_and_restore(orders: Cli, tmp_path: Path) -> None:
     assert orders.answer("subscription", "stats", "orders", "billing", "--data", again)["backlog"] == 2
     assert "not empty" in orders.complains("restore", copy, again)
     assert "is not a backup" in orders.complains("restore", str(orders.data), str(tmp_path / "third"))
-    assert "is not a directory of a broker" in orders.complains(
-        "backup", str(tmp_path), str(tmp_path / "fourth")
-    )
+    assert "is not a data directory" in orders.complains("backup", str(tmp_path), str(tmp_path / "fourth"))
     (data,) = Path(copy, "ledgers").glob("*.data")
     data.write_bytes(data.read_bytes()[:-1] + b"\xff")
     assert "do not match the checksum" in orders.complains("restore", copy, str(tmp_path / "fifth"))

@@ -13,4 +13,4 @@ def test_log_time_is_set_back(cli: Cli) -> None:
 
 def test_a_queue_has_no_log_time(cli: Cli) -> None:
     assert "needs a data directory DIR" in cli.complains("doctor", "--repair-time", status=2)
-    assert "is not a directory of a broker" in cli.complains("doctor", str(cli.data.parent), "--repair-time")
+    assert "is not a data directory" in cli.complains("doctor", str(cli.data.parent), "--repair-time")

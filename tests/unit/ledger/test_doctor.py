@@ -142,7 +142,7 @@ def test_what_can_be_mended_is_a_note(world: SystemWorld) -> None:
 
 
 def test_who_may_be_examined(world: SystemWorld, tmp_path: Path) -> None:
-    with pytest.raises(NotFound, match="not a directory of a broker"):
+    with pytest.raises(NotFound, match="not a data directory"):
         examine(tmp_path)
     assert not (tmp_path / "lock").exists(), "it leaves nothing in what is not its own"
 

@@ -360,7 +360,7 @@ def test_users_of_a_file(tmp_path: Path, command: Command, monkeypatch: pytest.M
     assert json.loads(command("user", "ls", file, "--json")) == ["anna"]
     assert read_users(file)["anna"].fits("other")
     assert "without a colon" in command("user", "set", file, "a:b", data="x\n", status=1)
-    assert "1 to 1024 bytes" in command("user", "set", file, "bob", data="\n", status=1)
+    assert "has 0 bytes; use 1 to 1024" in command("user", "set", file, "bob", data="\n", status=1)
     assert "no user bob" in command("user", "rm", file, "bob", status=1)
     assert "0 users left" in command("user", "rm", file, "anna")
     assert "there is no file" in command("user", "ls", tmp_path / "nowhere", status=1)
@@ -370,7 +370,7 @@ def test_tokens_of_the_command(tmp_path: Path, command: Command) -> None:
     secret, key = tmp_path / "secret", tmp_path / "key"
     command("token", "secret", secret)
     assert secret.stat().st_mode & 0o777 == 0o600
-    assert "there already" in command("token", "secret", secret, status=1)
+    assert "use another file" in command("token", "secret", secret, status=1)
     made = command("token", "create", "billing", "--secret-file", secret, "--expires", "1h").strip()
     found = shown(Authentication(methods=("token",), token=Tokens(secret_file=secret)), "token", made)
     assert found.role == "billing"

@@ -25,7 +25,7 @@ class TenantCreate(Event, frozen=True):
         tenant_name(self.name)
         namespaces = state.namespaces
         if self.name in namespaces.tenants:
-            raise Exists(f"the tenant {self.name} is there already")
+            raise Exists(f"the tenant {self.name} exists already")
         namespaces.tenants[self.name] = tenant(self.admin_roles, self.allowed_clusters)
         state.touch(namespaces)
         return Done()
@@ -86,7 +86,7 @@ class NamespaceCreate(Event, frozen=True):
         self.policies.require_sound()
         state.namespaces.require_tenant(tenant)
         if self.name in state.namespaces.policies:
-            raise Exists(f"the namespace {self.name} is there already")
+            raise Exists(f"the namespace {self.name} exists already")
         set_policies(state, self.name, self.policies)
         return Done()
 

@@ -32,7 +32,7 @@ class TopicCreate(Event, frozen=True):
             raise Misuse(f"an incarnation of {len(self.incarnation)} bytes; it has 16")
         self.policies.require_sound()
         if self.name in state.names:
-            raise Exists(f"the topic {self.name} is there already")
+            raise Exists(f"the topic {self.name} exists already")
         if self.managed:
             state.namespaces.require(namespace_of(self.name))
         require_left(state.next_topic, "ids of topics")

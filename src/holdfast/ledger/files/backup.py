@@ -102,8 +102,8 @@ def backup(path: str | Path, target: str | Path) -> Copied:
         NotFound: the path is not a broker's directory.
     """
     if not (Path(path) / FORMAT).exists():
-        raise NotFound(f"{path} is not a directory of a broker: it has no file named {FORMAT}")
-    Path(target).mkdir(parents=True, exist_ok=True)
+        raise NotFound(f"{path} is not a data directory: it has no file named {FORMAT}")
+    _make_new(Path(target))
     return asyncio.run(backup_disk(SystemDisk(path), SystemDisk(target)))
 
 
@@ -117,8 +117,17 @@ def restore(source: str | Path, path: str | Path, journal_bytes: int | None = No
     """
     if not (Path(source) / LIST).exists():
         raise NotFound(f"{source} is not a backup, or is incomplete: it has no file named {LIST}")
-    Path(path).mkdir(parents=True, exist_ok=True)
+    _make_new(Path(path))
     return asyncio.run(restore_disk(SystemDisk(source), SystemDisk(path), journal_bytes))
+
+
+def _make_new(path: Path) -> None:
+    """Create a directory, or accept an empty one."""
+    if path.exists() and not path.is_dir():
+        raise Exists(f"{path} is not a directory; use a new directory")
+    path.mkdir(parents=True, exist_ok=True)
+    if names := sorted(each.name for each in path.iterdir()):
+        raise Exists(f"{path} is not empty ({', '.join(names[:3])}); use a new directory")
 
 
 # -- backup -------------------------------------------------------------------------------------------

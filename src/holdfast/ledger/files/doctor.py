@@ -121,7 +121,7 @@ def examine(path: str | Path) -> Examination:
         NotFound: the path is not a broker's directory.
     """
     if not (Path(path) / FORMAT).exists() and not (Path(path) / JOURNAL).is_dir():
-        raise NotFound(f"{path} is not a directory of a broker: it has no file named {FORMAT}")
+        raise NotFound(f"{path} is not a data directory: it has no file named {FORMAT}")
     return asyncio.run(examine_disk(SystemDisk(path), str(path)))
 
 
