@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
+import socket
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from holdfast.errors import Misuse
@@ -51,9 +54,12 @@ class Listening:
                         f"port {port} for {self.SCHEMES[1]} has no certificate; give options.tls, too"
                     )
                 factory = after_handshake(make, options.tls, options.enter, options.leave, handshake_s)
-            listener = await asyncio.get_running_loop().create_server(
-                factory, options.host, port, backlog=options.backlog
-            )
+            try:
+                listener = await asyncio.get_running_loop().create_server(
+                    factory, options.host, port, backlog=options.backlog
+                )
+            except OSError as error:
+                raise type(error)(error.errno, _refusal(options.host, port, error)) from None
             self._listeners.append(listener)
             found[at] = int(listener.sockets[0].getsockname()[1])
         if found == [None, None]:
@@ -68,6 +74,16 @@ class Listening:
     def _address(self, host: str, port: int | None, tls_port: int | None) -> str:
         """Return the address for clients on this machine."""
         return f"{self.SCHEMES[port is None]}://{bracketed(host)}:{tls_port if port is None else port}"
+
+
+def _refusal(host: str, port: int, error: OSError) -> str:
+    """Say why an address cannot be listened on, and what to do."""
+    at = f"cannot listen on {bracketed(host)}:{port}"
+    if isinstance(error, socket.gaierror):
+        return f"{at}: the host is not known ({error.strerror}); use an address of this machine"
+    if error.errno == errno.EADDRINUSE:
+        return f"{at}: address already in use; stop the other process, or use another port"
+    return f"{at}: {os.strerror(error.errno or 0)}"
 
 
 def bracketed(host: str) -> str:

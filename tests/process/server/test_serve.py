@@ -133,12 +133,17 @@ def test_who_holds_the_directory_is_named(tmp_path: Path) -> None:
         assert admitted(server)
 
 
+def test_a_host_that_is_not_known(tmp_path: Path) -> None:
+    told = fails("--data", str(tmp_path / "data"), "--host", "nothing.invalid", "--port", "0")
+    assert "cannot listen on nothing.invalid:0: the host is not known" in told
+
+
 def test_a_port_that_is_taken(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = str(other.getsockname()[1])
         told = fails("--data", str(tmp_path / "data"), "--port", port, "--http-port", "off")
-        assert "address already in use" in told
-        assert port in told
+        assert f"cannot listen on 127.0.0.1:{port}: address already in use; stop" in told
+        assert "Errno" not in told
     with served(tmp_path / "data") as server:  # the directory was let go
         assert server.end() == 0
 

@@ -198,7 +198,7 @@ def _denied_http(role: str, action: http.HttpAction, resource: str) -> str:
     if (action, resource) == ("consume", "broker"):
         return f"the role {name} may not consume from any topic: {needs('consume', 'any topic')}"
     if resource == "broker":
-        return f"the role {name} may not administer broker: only authorization.superusers may"
+        return f"the role {name} may not administer the broker: only authorization.superusers may"
     if action == "lookup":
         return f"the role {name} may not look up {resource}: {needs('produce, consume or admin', resource)}"
     if action == "consume":
