@@ -45,7 +45,7 @@ void create_queue(const std::string& directory, const std::string& name, u64 cap
                         " participants is not possible; use 256 bytes to 256 GiB and 1 to 1023");
     if (!dead_letter.empty() && !valid_name(dead_letter))
         throw Error(Code::misuse, "queue " + name + ": \"" + dead_letter +
-                                      "\" is no name for a dead-letter queue");
+                                      "\" is not a valid name for a dead-letter queue");
     std::memcpy(params.dead_letter, dead_letter.c_str(), dead_letter.size());
     SegmentSpec spec;
     spec.directory = directory;

@@ -92,7 +92,7 @@ Entry entry_at(const EntryRun& run, std::size_t at, std::string_view bytes) {
     if (fault == EntryFault::none && !sum_is_right(bytes)) fault = EntryFault::crc;
     if (fault == EntryFault::none) fault = read_metadata(entry.metadata_bytes, entry.metadata);
     if (fault != EntryFault::none)
-        throw Error(Code::corrupt, "it is no message: " + std::string(fault_name(fault)));
+        throw Error(Code::corrupt, "it is not a message: " + std::string(fault_name(fault)));
     return entry;
 }
 

@@ -309,7 +309,7 @@ class Segment : public ForkAware {
             throw Error(Code::misuse, "there is no segment kind " + std::to_string(kind));
         }
         if (!valid_name(name)) {
-            throw Error(Code::misuse, detail::quoted(name) + " is no name: use 1 to " +
+            throw Error(Code::misuse, detail::quoted(name) + " is not a valid name; use 1 to " +
                                           std::to_string(kNameMax) +
                                           " of A-Z a-z 0-9 . _ - and do not begin with a dot");
         }
@@ -360,7 +360,7 @@ class Segment : public ForkAware {
                             error);
             case EISDIR:
             case ENXIO:
-                throw Error(Code::denied, path + " is no regular file; remove it", error);
+                throw Error(Code::denied, path + " is not a regular file; remove it", error);
             default:
                 throw Error(Code::io, "cannot open " + path + ": " + errno_text(error), error);
         }

@@ -181,7 +181,7 @@ inline std::string quoted(std::string text) {
 // Returns the faults that the header itself shows, of any version of the library. `whole`: the file has all of it.
 inline std::vector<HeaderFault> examine_header(const SegmentHeader& header, bool whole,
                                                u64 real_size, u32 kind, const std::string& name) {
-    constexpr const char* kForeign = "this is no segment of holdfast: remove it";
+    constexpr const char* kForeign = "this is not a segment of holdfast: remove it";
     constexpr const char* kDamaged =
         "the file is damaged: look at it with `holdfast doctor`, then remove it";
     using detail::found_expected;

@@ -72,8 +72,8 @@ static void test_misuse() {
           std::string(101, 'x'), std::string("ende\xcc\x88"), std::string("zero\0", 5)}) {
         SegmentSpec spec = spec_of("x");
         spec.name = name;
-        CHECK_ERROR(Code::misuse, Segment::create(spec, {}), "is no name");
-        CHECK_ERROR(Code::misuse, open_named(name), "is no name");
+        CHECK_ERROR(Code::misuse, Segment::create(spec, {}), "is not a valid name");
+        CHECK_ERROR(Code::misuse, open_named(name), "is not a valid name");
     }
     CHECK(valid_name(std::string(100, 'x')) && valid_name("A-z_0.9"));
     CHECK_ERROR(Code::misuse, Segment::create(spec_of("tiny", 4095), {}), "4095");

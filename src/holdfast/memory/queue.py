@@ -57,8 +57,8 @@ def _deliveries_until(
     """
     if (max_deliveries is None) != (dead_letter is None):
         raise Misuse(
-            "max_deliveries and dead_letter belong together: without a dead-letter queue a message that "
-            "kills its consumers would have to be thrown away"
+            "max_deliveries and dead_letter need each other: give both, so that a message with too many "
+            "deliveries has a queue to go to, or none"
         )
     if max_deliveries is None:
         return None

@@ -51,9 +51,9 @@ def test_create_refuses(directory: Path) -> None:
     assert "exists already" in complains("queue", "create", "orders")
     assert "capacity is 65536" in complains("queue", "create", "orders", "--exist-ok")
     says("queue", "create", "orders", "--exist-ok", "--capacity", "64k")
-    assert "is no name" in complains("queue", "create", "a/b")
+    assert "is not a valid name" in complains("queue", "create", "a/b")
     assert "bytes free" in complains("queue", "create", "huge", "--capacity", "200G")
-    assert "belong together" in complains("queue", "create", "x", "--max-deliveries", "3")
+    assert "need each other" in complains("queue", "create", "x", "--max-deliveries", "3")
     assert "create it" in complains("queue", "create", "x", "--directory", str(directory / "nowhere"))
     for wrong in ("12x", "0", "-1", "1.5M"):
         assert "not a size" in complains("queue", "create", "x", f"--capacity={wrong}", status=2)
