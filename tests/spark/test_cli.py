@@ -102,7 +102,7 @@ def test_what_is_wrong_is_said_in_a_line(
     assert complaint.count("\n") == 1
     (tmp_path / "expected").write_text('["r"]')
     arguments = ("audit", "--archive", to, "--expected", str(tmp_path / "expected"))
-    assert "how many were confirmed" in said(capsys, *arguments, status=1)
+    assert "number of confirmed messages" in said(capsys, *arguments, status=1)
     assert "Name topics" in said(capsys, "audit", status=2)
     assert "Name topics" in said(capsys, "measure", "--to", "x", status=2)
     assert "a stream reads topics" in said(

@@ -165,4 +165,4 @@ def nearest(name: str, known: list[str], noun: str) -> str:
     if near:
         return f"did you mean {' or '.join(near)}?"
     shown = ", ".join(known[:5])
-    return f"there is {shown}" + (f" and {len(known) - 5} more" if len(known) > 5 else "")
+    return f"existing {noun}s: {shown}" + (f" and {len(known) - 5} more" if len(known) > 5 else "")

@@ -15,16 +15,16 @@ An acquisition rig: sensors publish through shared memory, gateways with the
 official Pulsar client, into a broker; consumers share a subscription, and a
 Spark stream writes every reading, calibrated, to another topic, exactly once.
 Meanwhile all of them, the broker and Spark too, are killed with SIGKILL at
-random, and come back.
+random, and started again.
 
 Then Spark archives both topics to Parquet, aggregates the measurements, and
-audits every number of every producer. At the end stands the account (sent,
-stored, archived, lost 0, duplicated 0, out of order 0) and a report page with
-plots.
+audits every number of every producer. At the end it prints the account
+(sent, stored, archived, lost 0, duplicated 0, out of order 0) and writes a
+report page with plots.
 
-Each producer writes down what was confirmed to it. From these records, not from
-the broker's counters, follows what must be there. The exit status is 1 if
-anything is missing, doubled or out of order. Ctrl-C ends the run early, with
+Each producer writes down its confirmed messages. The account uses these records,
+not the broker's counters. The exit status is 1 if a message is missing,
+duplicated or out of order. Ctrl-C ends the run early, with
 its account; a second one, or SIGTERM, ends everything at once.
 
 The queue alone, at twenty times the rate: holdfast queue demo."""

@@ -22,14 +22,15 @@ if TYPE_CHECKING:
     from holdfast.pipeline.jobs.summary import Report
 
 ARCHIVE = """\
-Adds what is new in topics to an archive of Parquet files, by topic and day.
-All of it or nothing: a run that is killed is finished, or removed, by the
-next. With --subscription the broker keeps everything that is not archived
-yet; it is advanced after the files were read back and compared."""
+Adds the new messages of topics to an archive of Parquet files, by topic and
+day. A run adds all of them or none: the next run completes or removes the files
+of a run that was killed. With --subscription the broker keeps all messages that
+are not archived yet. The subscription is advanced after the files were read back
+and compared."""
 
 COMPACT = """\
 Keeps the last message of each key, as Parquet; keys whose last message has no
-value are left out. The next run goes on from there."""
+value are left out. The next run continues there."""
 
 AUDIT = """\
 Accounts for every numbered message of topics, of an archive, or of both
@@ -45,13 +46,13 @@ Publishes an archive's messages again, in order and exactly once: the same --id
 started again, after a kill or by mistake, sends nothing twice."""
 
 MEASURE = """\
-Figures per window of time and key, from JSON measurements: late ones count,
-repeated ones count once. As a batch, everything there is; with --stream, each
-window once, when nothing of it is waited for any more."""
+Computes figures per time window and key from JSON measurements. Late
+measurements count; repeated ones count once. A batch processes all stored
+messages. With --stream, each window is written once, when --late is over for it."""
 
 INIT = """\
-Writes a project to begin with: a typed pipeline, its test, and the same as a
-declarative pipeline. DIR must not be there, or be empty."""
+Writes a project to start from: a typed pipeline, its test, and the same as a
+declarative pipeline. DIR must not exist or must be empty."""
 
 
 class PageFailed(HoldfastError):
@@ -126,8 +127,8 @@ def _add_audit(verbs: Subparsers) -> None:
     declare(parser)("""
         topics [TOPIC...]
         --archive DIR: also audit an archive; without topics: all topics in it
-        --expected FILE: how many were confirmed to whom, as JSON: {"rig-1": 1000}, or by topic: {"orders":
-            {"rig-1": 1000}}; null: it is not known
+        --expected FILE: number of confirmed messages of each producer, as JSON: {"rig-1": 1000}, or by topic:
+            {"orders": {"rig-1": 1000}}; null: unknown
         --allow-foreign: do not count messages without a number as faults
         --report FILE: write an HTML page with plots
         --trust FILE: file of trusted certificates (default: the system's)
@@ -437,8 +438,8 @@ def _expected(path: Path) -> dict[str, Any]:
     deep = any(isinstance(each, dict) for part in parts[1:] for each in part.values())
     if not parts or deep:
         raise BadConfiguration(
-            f'{path} must say how many were confirmed to whom, as {{"rig-1": 1000}}, or by topic, as '
-            '{"orders": {"rig-1": 1000}}'
+            f'{path} must have the number of confirmed messages of each producer, as {{"rig-1": 1000}}, or '
+            'by topic, as {"orders": {"rig-1": 1000}}'
         )
     try:
         require_counts(found)

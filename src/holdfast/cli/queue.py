@@ -23,15 +23,17 @@ A queue in a directory on a disk outlives a reboot. Its bytes may then be
 incomplete, so it is refused until --adopt accepts them."""
 
 RM = """\
-Removes the name of a queue; the memory is freed when the last process detaches.
-Does not ask, but refuses while living processes are attached, unless --force:
-these keep a queue that no other process can find."""
+Deletes queues, without a question. The memory is freed when the last process
+detaches. Refuses while living processes are attached. With --force, these keep
+a queue that no other process can find."""
 
 
 def add(nouns: Subparsers) -> None:
-    noun = nouns.add_parser("queue", help="list, create, inspect, fill, empty, recover and remove queues")
+    noun = nouns.add_parser("queue", help="list, create, inspect, fill, empty, recover and delete queues")
     verbs = noun.add_subparsers(title="verbs", metavar="VERB", required=True)
-    command(verbs, "ls", "list the queues of this machine", "The queues in the directory, one per line.", ls)
+    command(
+        verbs, "ls", "list the queues of this machine", "Lists the queues in the directory, one per line.", ls
+    )
 
     _add_create(verbs)
 
@@ -61,11 +63,11 @@ def add(nouns: Subparsers) -> None:
     parser.add_argument("name", metavar="NAME")
 
     parser = command(
-        verbs, "purge", "remove all waiting messages", "Settles every message that waits, unread.", purge
+        verbs, "purge", "drop all waiting messages", "Settles every message that waits, unread.", purge
     )
     parser.add_argument("name", metavar="NAME")
 
-    parser = command(verbs, "rm", "remove a queue", RM, rm)
+    parser = command(verbs, "rm", "delete queues", RM, rm)
     parser.add_argument("names", nargs="+", metavar="NAME")
     parser.add_argument("--force", action="store_true", help="even while processes are attached")
 
@@ -74,7 +76,7 @@ def add(nouns: Subparsers) -> None:
 
 def _add_create(verbs: Subparsers) -> None:
     parser = command(
-        verbs, "create", "create a queue", "Makes a queue. All its memory is allocated now.", create
+        verbs, "create", "create a queue", "Creates a queue. All its memory is allocated now.", create
     )
     declare(parser, capacity=16 << 20, delivery="at-least-once", participants=64, checksum="header")("""
         name NAME
@@ -277,7 +279,7 @@ def close(options: argparse.Namespace) -> int:
 def purge(options: argparse.Namespace) -> int:
     with Queue.open(options.name, directory=options.directory) as queue:
         purged = queue.purge()
-    return tell(options, {"purged": purged}, f"threw away {plural(purged, 'message')}")
+    return tell(options, {"purged": purged}, f"dropped {plural(purged, 'message')}")
 
 
 def rm(options: argparse.Namespace) -> int:

@@ -23,8 +23,8 @@ Shows the next messages that the subscription has not acknowledged; nothing
 changes."""
 
 RESET = """\
-Moves the cursor forward or back. Messages behind the new position are delivered,
-also acknowledged ones; messages before it are not.
+Moves the cursor forward or back. Messages from the new position on are
+delivered, also acknowledged ones; earlier messages are not.
 
   --to-message 7:42                the message with this id is next
   --to-time 2026-11-15T08:30:00Z   messages published at that time or later
@@ -35,7 +35,7 @@ also acknowledged ones; messages before it are not.
 
 def add(nouns: Subparsers) -> None:
     noun = nouns.add_parser(
-        "subscription", help="list, create, inspect, move and remove subscriptions of a topic"
+        "subscription", help="list, create, inspect, move and delete subscriptions of a topic"
     )
     verbs = noun.add_subparsers(title="verbs", metavar="VERB", required=True)
 
@@ -105,7 +105,7 @@ def add(nouns: Subparsers) -> None:
         )
     )
 
-    parser = data_command(verbs, "rm", "remove subscriptions", "Removes subscriptions; messages stay.", rm)
+    parser = data_command(verbs, "rm", "delete subscriptions", "Deletes subscriptions; messages stay.", rm)
     parser.add_argument("topic", metavar="TOPIC")
     parser.add_argument("names", nargs="+", metavar="SUBSCRIPTION")
 

@@ -267,8 +267,8 @@ class Client:
                 why = str(error)
             if time.monotonic() + pause_s >= deadline:
                 raise Timeout(
-                    f"{self.url} did not carry out {name} in {self._timeout} s ({why}); what became of it is "
-                    "not known: it may be sent again"
+                    f"{self.url} did not carry out {name} in {self._timeout} s ({why}); its outcome is "
+                    "unknown, and the call may be repeated"
                 )
             time.sleep(pause_s)
             pause_s = min(pause_s * 2, 0.5)

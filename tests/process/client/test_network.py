@@ -271,7 +271,7 @@ def test_a_connection_whose_other_end_has_vanished(server: Served) -> None:
         with Client(url_of(between.port), timeout=2.0) as client:
             client.progress("vanished", "s", create=True)
             between.mute.set()
-            with pytest.raises(Timeout, match="may be sent again"):
+            with pytest.raises(Timeout, match="may be repeated"):
                 client.progress("vanished", "s")
             client._timeout = TIMEOUT_S
             client.progress("vanished", "s")

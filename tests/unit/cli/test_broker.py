@@ -159,7 +159,7 @@ def test_an_unknown_topic_is_not_made_by_accident(orders: Cli) -> None:
     words = orders.complains("topic", "produce", "order", "x")
     assert "no topic order; did you mean orders?" in words
     assert "did you mean orders?" in orders.complains("topic", "consume", "ordres")
-    assert "there is orders" in orders.complains("topic", "peek", "quite-another")
+    assert "existing topics: orders" in orders.complains("topic", "peek", "quite-another")
     assert orders.says("topic", "produce", "order", "x", "--create").startswith("published 1 message")
     assert len(orders.answer("topic", "ls")) == 2
 
