@@ -54,7 +54,7 @@ def data_command(
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[None]:
-    """Let Ctrl-C raise in a call that blocks; asyncio would wait for the end of the call."""
+    """Let Ctrl-C interrupt a blocking call; asyncio would wait for its end."""
     before = signal.getsignal(signal.SIGINT)
     if before is not signal.default_int_handler or threading.current_thread() is not threading.main_thread():
         yield

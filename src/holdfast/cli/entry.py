@@ -105,7 +105,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def refuse(parser: argparse.ArgumentParser, rest: list[str]) -> NoReturn:
-    """End with the usage of the command, and the options that are nearest to unknown ones."""
+    """Exit with the usage of the command and the nearest options."""
     known = [name for action in parser._actions for name in action.option_strings if name.startswith("--")]
     near = [
         found
@@ -118,7 +118,7 @@ def refuse(parser: argparse.ArgumentParser, rest: list[str]) -> NoReturn:
 
 
 def described(error: Exception) -> str:
-    """Return the text of an error; an error of the system begins with its file, without a number."""
+    """Return the text of an error; a system error names its file."""
     if isinstance(error, holdfast.HoldfastError) or not isinstance(error, OSError) or not error.strerror:
         return str(error)
     return f"{error.filename}: {error.strerror}" if error.filename else error.strerror

@@ -379,4 +379,4 @@ def test_tokens_of_the_command(tmp_path: Path, command: Command) -> None:
     assert command("token", "create", "x", "--private-key-file", key).count(".") == 2
     (tmp_path / "bad").write_text("x")
     for option in ("--private-key-file", "--secret-file"):
-        assert "bad: " in command("token", "create", "x", option, tmp_path / "bad", status=1)
+        assert "/bad" in command("token", "create", "x", option, tmp_path / "bad", status=1)
