@@ -1,5 +1,5 @@
 from holdfast.protocol import common_pb2 as _common_pb2
-from holdfast.protocol import private_pb2 as _private_pb2
+from holdfast.protocol import extensions_pb2 as _extensions_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
@@ -16,20 +16,20 @@ from holdfast.protocol.common_pb2 import MessageMetadata as MessageMetadata
 from holdfast.protocol.common_pb2 import SingleMessageMetadata as SingleMessageMetadata
 from holdfast.protocol.common_pb2 import ServerError as ServerError
 from holdfast.protocol.common_pb2 import CompressionType as CompressionType
-from holdfast.protocol.private_pb2 import CommandStageOpen as CommandStageOpen
-from holdfast.protocol.private_pb2 import CommandStageAppend as CommandStageAppend
-from holdfast.protocol.private_pb2 import CommandStageAppended as CommandStageAppended
-from holdfast.protocol.private_pb2 import CommandStageClose as CommandStageClose
-from holdfast.protocol.private_pb2 import StagePart as StagePart
-from holdfast.protocol.private_pb2 import CommandStageReceipt as CommandStageReceipt
-from holdfast.protocol.private_pb2 import CommandStageDrop as CommandStageDrop
-from holdfast.protocol.private_pb2 import CommandSinkCommit as CommandSinkCommit
-from holdfast.protocol.private_pb2 import CommandSinkCommitted as CommandSinkCommitted
-from holdfast.protocol.private_pb2 import CommandProgress as CommandProgress
-from holdfast.protocol.private_pb2 import CommandProgressResponse as CommandProgressResponse
-from holdfast.protocol.private_pb2 import CommandProgressAdvance as CommandProgressAdvance
-from holdfast.protocol.private_pb2 import CommandHttpPorts as CommandHttpPorts
-from holdfast.protocol.private_pb2 import CommandHttpPortsResponse as CommandHttpPortsResponse
+from holdfast.protocol.extensions_pb2 import CommandStageOpen as CommandStageOpen
+from holdfast.protocol.extensions_pb2 import CommandStageAppend as CommandStageAppend
+from holdfast.protocol.extensions_pb2 import CommandStageAppended as CommandStageAppended
+from holdfast.protocol.extensions_pb2 import CommandStageClose as CommandStageClose
+from holdfast.protocol.extensions_pb2 import StagePart as StagePart
+from holdfast.protocol.extensions_pb2 import CommandStageReceipt as CommandStageReceipt
+from holdfast.protocol.extensions_pb2 import CommandStageDrop as CommandStageDrop
+from holdfast.protocol.extensions_pb2 import CommandSinkCommit as CommandSinkCommit
+from holdfast.protocol.extensions_pb2 import CommandSinkCommitted as CommandSinkCommitted
+from holdfast.protocol.extensions_pb2 import CommandProgress as CommandProgress
+from holdfast.protocol.extensions_pb2 import CommandProgressResponse as CommandProgressResponse
+from holdfast.protocol.extensions_pb2 import CommandProgressAdvance as CommandProgressAdvance
+from holdfast.protocol.extensions_pb2 import CommandHttpPorts as CommandHttpPorts
+from holdfast.protocol.extensions_pb2 import CommandHttpPortsResponse as CommandHttpPortsResponse
 
 DESCRIPTOR: _descriptor.FileDescriptor
 UnknownError: _common_pb2.ServerError
@@ -989,17 +989,17 @@ class BaseCommand(_message.Message):
     watchTopicListSuccess: CommandWatchTopicListSuccess
     watchTopicUpdate: CommandWatchTopicUpdate
     watchTopicListClose: CommandWatchTopicListClose
-    stage_open: _private_pb2.CommandStageOpen
-    stage_append: _private_pb2.CommandStageAppend
-    stage_appended: _private_pb2.CommandStageAppended
-    stage_close: _private_pb2.CommandStageClose
-    stage_receipt: _private_pb2.CommandStageReceipt
-    stage_drop: _private_pb2.CommandStageDrop
-    sink_commit: _private_pb2.CommandSinkCommit
-    sink_committed: _private_pb2.CommandSinkCommitted
-    progress: _private_pb2.CommandProgress
-    progress_response: _private_pb2.CommandProgressResponse
-    progress_advance: _private_pb2.CommandProgressAdvance
-    http_ports: _private_pb2.CommandHttpPorts
-    http_ports_response: _private_pb2.CommandHttpPortsResponse
-    def __init__(self, type: _Optional[_Union[BaseCommand.Type, str]] = ..., connect: _Optional[_Union[CommandConnect, _Mapping]] = ..., connected: _Optional[_Union[CommandConnected, _Mapping]] = ..., subscribe: _Optional[_Union[CommandSubscribe, _Mapping]] = ..., producer: _Optional[_Union[CommandProducer, _Mapping]] = ..., send: _Optional[_Union[CommandSend, _Mapping]] = ..., send_receipt: _Optional[_Union[CommandSendReceipt, _Mapping]] = ..., send_error: _Optional[_Union[CommandSendError, _Mapping]] = ..., message: _Optional[_Union[CommandMessage, _Mapping]] = ..., ack: _Optional[_Union[CommandAck, _Mapping]] = ..., flow: _Optional[_Union[CommandFlow, _Mapping]] = ..., unsubscribe: _Optional[_Union[CommandUnsubscribe, _Mapping]] = ..., success: _Optional[_Union[CommandSuccess, _Mapping]] = ..., error: _Optional[_Union[CommandError, _Mapping]] = ..., close_producer: _Optional[_Union[CommandCloseProducer, _Mapping]] = ..., close_consumer: _Optional[_Union[CommandCloseConsumer, _Mapping]] = ..., producer_success: _Optional[_Union[CommandProducerSuccess, _Mapping]] = ..., ping: _Optional[_Union[CommandPing, _Mapping]] = ..., pong: _Optional[_Union[CommandPong, _Mapping]] = ..., redeliverUnacknowledgedMessages: _Optional[_Union[CommandRedeliverUnacknowledgedMessages, _Mapping]] = ..., partitionMetadata: _Optional[_Union[CommandPartitionedTopicMetadata, _Mapping]] = ..., partitionMetadataResponse: _Optional[_Union[CommandPartitionedTopicMetadataResponse, _Mapping]] = ..., lookupTopic: _Optional[_Union[CommandLookupTopic, _Mapping]] = ..., lookupTopicResponse: _Optional[_Union[CommandLookupTopicResponse, _Mapping]] = ..., consumerStats: _Optional[_Union[CommandConsumerStats, _Mapping]] = ..., consumerStatsResponse: _Optional[_Union[CommandConsumerStatsResponse, _Mapping]] = ..., reachedEndOfTopic: _Optional[_Union[CommandReachedEndOfTopic, _Mapping]] = ..., seek: _Optional[_Union[CommandSeek, _Mapping]] = ..., getLastMessageId: _Optional[_Union[CommandGetLastMessageId, _Mapping]] = ..., getLastMessageIdResponse: _Optional[_Union[CommandGetLastMessageIdResponse, _Mapping]] = ..., active_consumer_change: _Optional[_Union[CommandActiveConsumerChange, _Mapping]] = ..., getTopicsOfNamespace: _Optional[_Union[CommandGetTopicsOfNamespace, _Mapping]] = ..., getTopicsOfNamespaceResponse: _Optional[_Union[CommandGetTopicsOfNamespaceResponse, _Mapping]] = ..., getSchema: _Optional[_Union[CommandGetSchema, _Mapping]] = ..., getSchemaResponse: _Optional[_Union[CommandGetSchemaResponse, _Mapping]] = ..., authChallenge: _Optional[_Union[CommandAuthChallenge, _Mapping]] = ..., authResponse: _Optional[_Union[CommandAuthResponse, _Mapping]] = ..., ackResponse: _Optional[_Union[CommandAckResponse, _Mapping]] = ..., getOrCreateSchema: _Optional[_Union[CommandGetOrCreateSchema, _Mapping]] = ..., getOrCreateSchemaResponse: _Optional[_Union[CommandGetOrCreateSchemaResponse, _Mapping]] = ..., watchTopicList: _Optional[_Union[CommandWatchTopicList, _Mapping]] = ..., watchTopicListSuccess: _Optional[_Union[CommandWatchTopicListSuccess, _Mapping]] = ..., watchTopicUpdate: _Optional[_Union[CommandWatchTopicUpdate, _Mapping]] = ..., watchTopicListClose: _Optional[_Union[CommandWatchTopicListClose, _Mapping]] = ..., stage_open: _Optional[_Union[_private_pb2.CommandStageOpen, _Mapping]] = ..., stage_append: _Optional[_Union[_private_pb2.CommandStageAppend, _Mapping]] = ..., stage_appended: _Optional[_Union[_private_pb2.CommandStageAppended, _Mapping]] = ..., stage_close: _Optional[_Union[_private_pb2.CommandStageClose, _Mapping]] = ..., stage_receipt: _Optional[_Union[_private_pb2.CommandStageReceipt, _Mapping]] = ..., stage_drop: _Optional[_Union[_private_pb2.CommandStageDrop, _Mapping]] = ..., sink_commit: _Optional[_Union[_private_pb2.CommandSinkCommit, _Mapping]] = ..., sink_committed: _Optional[_Union[_private_pb2.CommandSinkCommitted, _Mapping]] = ..., progress: _Optional[_Union[_private_pb2.CommandProgress, _Mapping]] = ..., progress_response: _Optional[_Union[_private_pb2.CommandProgressResponse, _Mapping]] = ..., progress_advance: _Optional[_Union[_private_pb2.CommandProgressAdvance, _Mapping]] = ..., http_ports: _Optional[_Union[_private_pb2.CommandHttpPorts, _Mapping]] = ..., http_ports_response: _Optional[_Union[_private_pb2.CommandHttpPortsResponse, _Mapping]] = ...) -> None: ...
+    stage_open: _extensions_pb2.CommandStageOpen
+    stage_append: _extensions_pb2.CommandStageAppend
+    stage_appended: _extensions_pb2.CommandStageAppended
+    stage_close: _extensions_pb2.CommandStageClose
+    stage_receipt: _extensions_pb2.CommandStageReceipt
+    stage_drop: _extensions_pb2.CommandStageDrop
+    sink_commit: _extensions_pb2.CommandSinkCommit
+    sink_committed: _extensions_pb2.CommandSinkCommitted
+    progress: _extensions_pb2.CommandProgress
+    progress_response: _extensions_pb2.CommandProgressResponse
+    progress_advance: _extensions_pb2.CommandProgressAdvance
+    http_ports: _extensions_pb2.CommandHttpPorts
+    http_ports_response: _extensions_pb2.CommandHttpPortsResponse
+    def __init__(self, type: _Optional[_Union[BaseCommand.Type, str]] = ..., connect: _Optional[_Union[CommandConnect, _Mapping]] = ..., connected: _Optional[_Union[CommandConnected, _Mapping]] = ..., subscribe: _Optional[_Union[CommandSubscribe, _Mapping]] = ..., producer: _Optional[_Union[CommandProducer, _Mapping]] = ..., send: _Optional[_Union[CommandSend, _Mapping]] = ..., send_receipt: _Optional[_Union[CommandSendReceipt, _Mapping]] = ..., send_error: _Optional[_Union[CommandSendError, _Mapping]] = ..., message: _Optional[_Union[CommandMessage, _Mapping]] = ..., ack: _Optional[_Union[CommandAck, _Mapping]] = ..., flow: _Optional[_Union[CommandFlow, _Mapping]] = ..., unsubscribe: _Optional[_Union[CommandUnsubscribe, _Mapping]] = ..., success: _Optional[_Union[CommandSuccess, _Mapping]] = ..., error: _Optional[_Union[CommandError, _Mapping]] = ..., close_producer: _Optional[_Union[CommandCloseProducer, _Mapping]] = ..., close_consumer: _Optional[_Union[CommandCloseConsumer, _Mapping]] = ..., producer_success: _Optional[_Union[CommandProducerSuccess, _Mapping]] = ..., ping: _Optional[_Union[CommandPing, _Mapping]] = ..., pong: _Optional[_Union[CommandPong, _Mapping]] = ..., redeliverUnacknowledgedMessages: _Optional[_Union[CommandRedeliverUnacknowledgedMessages, _Mapping]] = ..., partitionMetadata: _Optional[_Union[CommandPartitionedTopicMetadata, _Mapping]] = ..., partitionMetadataResponse: _Optional[_Union[CommandPartitionedTopicMetadataResponse, _Mapping]] = ..., lookupTopic: _Optional[_Union[CommandLookupTopic, _Mapping]] = ..., lookupTopicResponse: _Optional[_Union[CommandLookupTopicResponse, _Mapping]] = ..., consumerStats: _Optional[_Union[CommandConsumerStats, _Mapping]] = ..., consumerStatsResponse: _Optional[_Union[CommandConsumerStatsResponse, _Mapping]] = ..., reachedEndOfTopic: _Optional[_Union[CommandReachedEndOfTopic, _Mapping]] = ..., seek: _Optional[_Union[CommandSeek, _Mapping]] = ..., getLastMessageId: _Optional[_Union[CommandGetLastMessageId, _Mapping]] = ..., getLastMessageIdResponse: _Optional[_Union[CommandGetLastMessageIdResponse, _Mapping]] = ..., active_consumer_change: _Optional[_Union[CommandActiveConsumerChange, _Mapping]] = ..., getTopicsOfNamespace: _Optional[_Union[CommandGetTopicsOfNamespace, _Mapping]] = ..., getTopicsOfNamespaceResponse: _Optional[_Union[CommandGetTopicsOfNamespaceResponse, _Mapping]] = ..., getSchema: _Optional[_Union[CommandGetSchema, _Mapping]] = ..., getSchemaResponse: _Optional[_Union[CommandGetSchemaResponse, _Mapping]] = ..., authChallenge: _Optional[_Union[CommandAuthChallenge, _Mapping]] = ..., authResponse: _Optional[_Union[CommandAuthResponse, _Mapping]] = ..., ackResponse: _Optional[_Union[CommandAckResponse, _Mapping]] = ..., getOrCreateSchema: _Optional[_Union[CommandGetOrCreateSchema, _Mapping]] = ..., getOrCreateSchemaResponse: _Optional[_Union[CommandGetOrCreateSchemaResponse, _Mapping]] = ..., watchTopicList: _Optional[_Union[CommandWatchTopicList, _Mapping]] = ..., watchTopicListSuccess: _Optional[_Union[CommandWatchTopicListSuccess, _Mapping]] = ..., watchTopicUpdate: _Optional[_Union[CommandWatchTopicUpdate, _Mapping]] = ..., watchTopicListClose: _Optional[_Union[CommandWatchTopicListClose, _Mapping]] = ..., stage_open: _Optional[_Union[_extensions_pb2.CommandStageOpen, _Mapping]] = ..., stage_append: _Optional[_Union[_extensions_pb2.CommandStageAppend, _Mapping]] = ..., stage_appended: _Optional[_Union[_extensions_pb2.CommandStageAppended, _Mapping]] = ..., stage_close: _Optional[_Union[_extensions_pb2.CommandStageClose, _Mapping]] = ..., stage_receipt: _Optional[_Union[_extensions_pb2.CommandStageReceipt, _Mapping]] = ..., stage_drop: _Optional[_Union[_extensions_pb2.CommandStageDrop, _Mapping]] = ..., sink_commit: _Optional[_Union[_extensions_pb2.CommandSinkCommit, _Mapping]] = ..., sink_committed: _Optional[_Union[_extensions_pb2.CommandSinkCommitted, _Mapping]] = ..., progress: _Optional[_Union[_extensions_pb2.CommandProgress, _Mapping]] = ..., progress_response: _Optional[_Union[_extensions_pb2.CommandProgressResponse, _Mapping]] = ..., progress_advance: _Optional[_Union[_extensions_pb2.CommandProgressAdvance, _Mapping]] = ..., http_ports: _Optional[_Union[_extensions_pb2.CommandHttpPorts, _Mapping]] = ..., http_ports_response: _Optional[_Union[_extensions_pb2.CommandHttpPortsResponse, _Mapping]] = ...) -> None: ...

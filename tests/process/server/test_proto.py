@@ -22,7 +22,7 @@ from tests.kit.server.pulsar_recorder import Recorder
 
 
 def test_the_generated_code_is_that_of_its_sources(tmp_path: Path) -> None:
-    assert [path.name for path in FILES] == ["common.proto", "private.proto", "pulsar.proto"]
+    assert [path.name for path in FILES] == ["common.proto", "extensions.proto", "pulsar.proto"]
     for made in generate(tmp_path):
         assert (tmp_path / made).read_bytes() == (SOURCE / made).read_bytes(), (
             f"{made} is old: run `python -m tests.kit.server.generate_proto`"
