@@ -24,11 +24,11 @@ def raise_descriptor_limit() -> int:
     return hard
 
 
-class Admission:
+class ConnectionCount:
     """Counts the connections of both protocols together, and refuses those above a limit.
 
     Example:
-        >>> door = Admission(Limits(connections=1))
+        >>> door = ConnectionCount(Limits(connections=1))
         >>> door.enter("127.0.0.1")
         >>> door.count
         1

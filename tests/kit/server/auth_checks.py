@@ -30,7 +30,7 @@ from holdfast.server.config import (
     Secret,
     Tokens,
 )
-from holdfast.server.limits import Admission
+from holdfast.server.limits import ConnectionCount
 from tests.kit.certificates import write_public_key
 
 SECRET = "0123456789abcdef0123456789abcdef"
@@ -265,7 +265,7 @@ def a_tenants_own_admins() -> None:
 
 
 def connections_in_all_and_from_one_address() -> None:
-    door = Admission(Limits(connections=4, connections_per_address=2))
+    door = ConnectionCount(Limits(connections=4, connections_per_address=2))
     door.enter("a")
     door.enter("a")
     with pytest.raises(TooManyConnections, match="2 connections from a"):

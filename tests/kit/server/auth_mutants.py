@@ -19,7 +19,7 @@ from holdfast.server.auth.authorization import Authorizer
 from holdfast.server.auth.passwords import Hash
 from holdfast.server.auth.tokens import TokenCheck
 from holdfast.server.config import Secret
-from holdfast.server.limits import Admission
+from holdfast.server.limits import ConnectionCount
 from tests.kit.server import auth_checks, auth_keys_checks, config_checks, logs_checks
 
 
@@ -166,7 +166,7 @@ MUTANTS: dict[str, Broken] = {
         {},
     ),
     "closed connections still count": (
-        Admission,
+        ConnectionCount,
         "leave",
         "self.count -= 1",
         "pass",

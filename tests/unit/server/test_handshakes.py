@@ -14,7 +14,7 @@ import pytest
 from holdfast.server.auth import tls
 from holdfast.server.config import Limits, Tls
 from holdfast.server.handshakes import after_handshake
-from holdfast.server.limits import Admission
+from holdfast.server.limits import ConnectionCount
 from tests.kit.certificates import Authority
 from tests.kit.processes import until
 from tests.kit.waiting import eventually
@@ -23,7 +23,7 @@ from tests.kit.waiting import eventually
 class Echo(asyncio.Protocol):
     """Says everything again."""
 
-    def __init__(self, door: Admission) -> None:
+    def __init__(self, door: ConnectionCount) -> None:
         self.door = door
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -42,7 +42,7 @@ class Echo(asyncio.Protocol):
 class BufferedEcho(asyncio.BufferedProtocol):
     """The same, into a small buffer of its own."""
 
-    def __init__(self, door: Admission) -> None:
+    def __init__(self, door: ConnectionCount) -> None:
         self.inner = Echo(door)
         self.buffer = bytearray(3)
 
@@ -59,7 +59,7 @@ class BufferedEcho(asyncio.BufferedProtocol):
         self.inner.data_received(bytes(self.buffer[:count]))
 
 
-Work = Callable[[int, Admission, ssl.SSLContext], Any]
+Work = Callable[[int, ConnectionCount, ssl.SSLContext], Any]
 
 
 def serving(
@@ -70,7 +70,7 @@ def serving(
     certificate, key = authority.certify("server")
     context = tls.server_context(Tls(certificate=certificate, key=key))
     client = ssl.create_default_context(cafile=str(authority.ca))
-    door = Admission(Limits(connections=places))
+    door = ConnectionCount(Limits(connections=places))
 
     async def main() -> None:
         factory = after_handshake(lambda: kind(door), context, door.enter, door.leave, handshake_s)
@@ -84,7 +84,7 @@ def serving(
 
 @pytest.mark.parametrize("kind", [Echo, BufferedEcho])
 def test_nothing_is_lost(kind: Any, tmp_path: Path) -> None:
-    def work(port: int, door: Admission, context: ssl.SSLContext) -> None:
+    def work(port: int, door: ConnectionCount, context: ssl.SSLContext) -> None:
         for _ in range(20):
             with (
                 socket.create_connection(("127.0.0.1", port), timeout=10) as raw,
@@ -108,7 +108,7 @@ def receive(channel: socket.socket, size: int) -> bytes:
 
 
 def test_handshakes_that_never_end_count(tmp_path: Path) -> None:
-    def work(port: int, door: Admission, context: ssl.SSLContext) -> None:
+    def work(port: int, door: ConnectionCount, context: ssl.SSLContext) -> None:
         held = [socket.create_connection(("127.0.0.1", port), timeout=10) for _ in range(3)]
         for each in held:
             each.sendall(b"\x16\x03\x01")
@@ -134,7 +134,7 @@ def gone(channel: socket.socket) -> bool:
 
 
 def test_what_is_no_handshake(tmp_path: Path) -> None:
-    def work(port: int, door: Admission, context: ssl.SSLContext) -> None:
+    def work(port: int, door: ConnectionCount, context: ssl.SSLContext) -> None:
         for data in (b"GET / HTTP/1.1\r\n\r\n", b"\x00" * 100, b""):
             with socket.create_connection(("127.0.0.1", port), timeout=10) as channel:
                 channel.sendall(data)

@@ -14,7 +14,7 @@ from holdfast.server.auth.authentication import Authenticator, Peer, Principal
 from holdfast.server.auth.authorization import Authorizer
 from holdfast.server.budget import Budget
 from holdfast.server.config import Config, options_of
-from holdfast.server.limits import Admission
+from holdfast.server.limits import ConnectionCount
 from holdfast.server.pulsar import options as wire
 from holdfast.system import Clock, SystemClock
 
@@ -54,7 +54,7 @@ class Access:
         self._http = config.http
         self.authenticator = Authenticator(config.authentication, self._clock)
         self.authorizer = Authorizer(config.authorization)
-        self.admission = Admission(config.limits)
+        self.connections = ConnectionCount(config.limits)
         self.budget = Budget(config.limits.held_bytes)
         encrypted = config.listen.tls_port is not None or config.listen.https_port is not None
         self.tls: ssl.SSLContext | None = tls.server_context(config.tls) if encrypted else None
@@ -217,8 +217,8 @@ def server_options(config: Config, access: Access) -> wire.ServerOptions:
         listeners=listeners,
         authenticate=access.authenticate,
         authorize=access.authorize,
-        enter=access.admission.enter,
-        leave=access.admission.leave,
+        enter=access.connections.enter,
+        leave=access.connections.leave,
         budget=access.budget,
         **options_of(wire.ServerOptions, config),
     )
@@ -233,8 +233,8 @@ def http_options(config: Config, access: Access, flight: http.Flight | None = No
         authorize=access.authorize_http,
         challenge=access.authenticator.http_challenge,
         local_names=is_loopback(config.listen.host) and not config.authentication.methods,
-        enter=access.admission.enter,
-        leave=access.admission.leave,
+        enter=access.connections.enter,
+        leave=access.connections.leave,
         flight=flight,
         budget=access.budget,
         keep_alive_s=2 * config.limits.keepalive_s,
