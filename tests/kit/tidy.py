@@ -536,10 +536,23 @@ def looks_up(tree: Tree) -> Iterator[str]:
                 yield f"{path}: {here} includes {name}, which is above it"
 
 
+def names_three_times(tree: Tree) -> Iterator[str]:
+    """A module name that three folders of the package have."""
+    folders: dict[str, list[str]] = {}
+    for path in tree.matching("src/holdfast/**.py"):
+        pure = PurePosixPath(path)
+        if not pure.stem.startswith("__"):
+            folders.setdefault(pure.stem, []).append(pure.parent.name)
+    for name, found in folders.items():
+        if len(found) > 2:
+            yield f"{name}.py is in {', '.join(sorted(found))}: give one of them another name"
+
+
 RULES: list[Callable[[Tree], Iterator[str]]] = [
     dead_headers,
     dead_modules,
     looks_up,
+    names_three_times,
     reaches_behind,
     sessions_elsewhere,
     tests_import_tests,

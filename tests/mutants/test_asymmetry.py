@@ -33,7 +33,7 @@ def parts_one_by_one(patch: Patch) -> None:
 def stats_look_for_readers(patch: Patch) -> None:
     """Each reader's stats look at twenty others."""
     from holdfast.broker.dispatch.dispatcher import Dispatcher
-    from holdfast.server.http.stats import Looks
+    from holdfast.server.http.pulsar_stats import Looks
 
     real = Looks._volatile
 

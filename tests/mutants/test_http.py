@@ -10,7 +10,7 @@ import pytest
 from holdfast.broker.telemetry import metrics
 from holdfast.broker.telemetry.traffic import Rates
 from holdfast.broker.topic import Topic
-from holdfast.server.http import positions, refusals, stats, subscriptions
+from holdfast.server.http import positions, pulsar_stats, refusals, subscriptions
 from tests.kit.server import http_effects_checks as effects
 from tests.kit.server import http_metrics_checks as texts
 from tests.kit.server.http_world import HttpWorld, http
@@ -42,7 +42,7 @@ def holes_from_their_first(patch: pytest.MonkeyPatch) -> None:
     """Ranges are closed where Pulsar's are open below."""
     original = positions.holes
     patch.setattr(
-        stats,
+        pulsar_stats,
         "holes",
         lambda *given: ((a._replace(entry=a.entry + 1), b) async for a, b in original(*given)),
     )

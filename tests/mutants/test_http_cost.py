@@ -12,10 +12,10 @@ import pytest
 from holdfast.broker.broker import Broker
 from holdfast.broker.telemetry import metrics
 from holdfast.server.http import scraping
+from holdfast.server.http.pulsar_stats import Looks
 from holdfast.server.http.routing import Call, Route
 from holdfast.server.http.scraping import Scrapes
 from holdfast.server.http.server import HttpServer
-from holdfast.server.http.stats import Looks
 from tests.kit.server import http_cost_checks as tests
 from tests.kit.server.cost_mutants import (
     Patch,

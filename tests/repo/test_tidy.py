@@ -54,6 +54,7 @@ LISTED = next(iter(tidy.SKIPS))
 REJECTED: list[tuple[Rule, dict[str, str], str]] = [
     (tidy.dead_headers, {"native/holdfast/a.hpp": "#pragma once\n"}, "a.hpp"),
     (tidy.dead_headers, {"native/holdfast/a.hpp": '#include "a.hpp"\n'}, "a.hpp"),
+    (tidy.names_three_times, {f"src/holdfast/{at}/stats.py": "" for at in "abc"}, "stats.py is in a, b, c"),
     (tidy.looks_up, {"src/holdfast/ledger/a.py": "from holdfast.broker import Broker"}, "ledger imports"),
     (tidy.looks_up, {"src/holdfast/ledger/a.py": "def f():\n    import holdfast.cli"}, "ledger imports"),
     (tidy.looks_up, {"src/holdfast/lost/a.py": ""}, "not among LAYERS"),

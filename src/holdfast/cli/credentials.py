@@ -14,7 +14,7 @@ from typing import Any
 
 from holdfast.cli.output import plural, tell
 from holdfast.cli.parsing import Subparsers, Usage, bare_command
-from holdfast.cli.places import span
+from holdfast.cli.positions import span
 from holdfast.errors import Exists, Misuse, NotFound
 
 USER = """\

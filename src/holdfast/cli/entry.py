@@ -25,7 +25,7 @@ from holdfast.cli import (
     topic,
 )
 from holdfast.cli.parsing import Usage
-from holdfast.cli.places import joined
+from holdfast.cli.positions import joined
 
 DESCRIPTION = """\
 Messages between processes that survive kill -9.

@@ -21,9 +21,9 @@ from typing import Any
 from holdfast import errors
 from holdfast._core import TopicMessage
 from holdfast.broker import LedgerStats, SubscriptionStats, TopicStats
-from holdfast.cli.places import Place
+from holdfast.cli.positions import Place
 from holdfast.client.client import Client
-from holdfast.client.topic import LATEST, Consumer, Producer, Reader, entry_of, messages_of
+from holdfast.client.endpoints import LATEST, Consumer, Producer, Reader, entry_of, messages_of
 from holdfast.ids import MessageId
 from holdfast.names import topic_name
 from holdfast.protocol import pulsar_pb2 as pb

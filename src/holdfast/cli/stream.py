@@ -16,7 +16,7 @@ from holdfast.cli.data import data_command, find_topic
 from holdfast.cli.messages import data_record, dump, shaped, whole, write
 from holdfast.cli.output import age_words, plural, print_json, tell
 from holdfast.cli.parsing import Subparsers, Usage, count, declare
-from holdfast.cli.places import moment, place
+from holdfast.cli.positions import moment, place
 from holdfast.errors import Timeout
 
 if TYPE_CHECKING:

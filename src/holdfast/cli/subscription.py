@@ -11,7 +11,7 @@ from holdfast.cli import stream
 from holdfast.cli.data import data_command, find_subscription, find_topic, short
 from holdfast.cli.output import plural, print_json, table, tell
 from holdfast.cli.parsing import Subparsers, count, declare
-from holdfast.cli.places import message_id, moment, place, span
+from holdfast.cli.positions import message_id, moment, place, span
 from holdfast.cli.topic import SUBSCRIPTION_HEAD, subscription_row
 from holdfast.errors import Denied
 

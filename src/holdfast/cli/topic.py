@@ -10,7 +10,7 @@ from holdfast.cli import stream
 from holdfast.cli.data import data_command, find_topic, short
 from holdfast.cli.output import plural, print_json, size_words, table, tell
 from holdfast.cli.parsing import Subparsers, count, size
-from holdfast.cli.places import span
+from holdfast.cli.positions import span
 from holdfast.errors import Busy, Exists
 
 if TYPE_CHECKING:

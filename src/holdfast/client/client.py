@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 from holdfast import _core
 from holdfast.arguments import checked_patience, require_text
 from holdfast.broker import StageReceipt, stage_digest
-from holdfast.client.connection import AGAIN, Channel, Link, Lost, Token, error_of
+from holdfast.client.link import AGAIN, Channel, Link, Lost, Token, error_of
 from holdfast.errors import AuthenticationFailed, Closed, Corrupt, HoldfastError, Misuse, Timeout, Unsupported
 from holdfast.names import topic_name
 from holdfast.protocol import pulsar_pb2 as pb

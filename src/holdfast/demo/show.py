@@ -22,7 +22,7 @@ from holdfast.broker import Broker
 from holdfast.columns.files import FileTopic
 from holdfast.demo import stage
 from holdfast.demo.closing import Account
-from holdfast.demo.places import Part
+from holdfast.demo.processes import Part
 from holdfast.demo.roles import Job
 from holdfast.demo.settings import CALIBRATED, TOPIC, Places, Settings
 from holdfast.demo.stage import View

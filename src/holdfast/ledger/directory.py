@@ -13,7 +13,7 @@ from holdfast.ledger.snapshot.format import Meta
 from holdfast.ledger.space import Space
 from holdfast.ledger.writer import Sync
 from holdfast.system import Clock, Disk, Lock
-from holdfast.system.files import opened
+from holdfast.system.file_steps import opened
 
 
 @dataclass(frozen=True)

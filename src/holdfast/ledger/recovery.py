@@ -49,7 +49,7 @@ from holdfast.ledger.snapshot import format as snapshot_format
 from holdfast.ledger.snapshot.format import NOTHING, Meta, Snapshot
 from holdfast.ledger.space import is_full
 from holdfast.system import Disk, File, Randomness
-from holdfast.system.files import opened, read_file, remove, write_all, write_file
+from holdfast.system.file_steps import opened, read_file, remove, write_all, write_file
 
 REDO_BYTES = 4 << 20
 """Bytes of the ledgers' ends that are collected in memory before they are written."""

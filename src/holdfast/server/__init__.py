@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from holdfast.server.pulsar.listener import Server
-    from holdfast.server.pulsar.options import Advertised, Credentials, Identity, ServerOptions
+    from holdfast.server.pulsar.setup import Advertised, Credentials, Identity, ServerOptions
 
 __all__ = ["Advertised", "Credentials", "Identity", "Server", "ServerOptions"]
 
@@ -19,5 +19,5 @@ def __getattr__(name: str) -> object:
     """Import a name at its first use, so that programs load only what they need."""
     if name not in __all__:
         raise AttributeError(f"module 'holdfast.server' has no attribute {name!r}")
-    module = "holdfast.server.pulsar.listener" if name == "Server" else "holdfast.server.pulsar.options"
+    module = "holdfast.server.pulsar.listener" if name == "Server" else "holdfast.server.pulsar.setup"
     return getattr(import_module(module), name)

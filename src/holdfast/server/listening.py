@@ -12,8 +12,8 @@ from holdfast.errors import Misuse
 from holdfast.server.handshakes import Factory, after_handshake
 
 if TYPE_CHECKING:
-    from holdfast.server.http.options import HttpOptions
-    from holdfast.server.pulsar.options import ServerOptions
+    from holdfast.server.http.setup import HttpOptions
+    from holdfast.server.pulsar.setup import ServerOptions
 
 
 class Listening:

@@ -16,7 +16,7 @@ from holdfast.ledger.ledgers import LedgerTable
 from holdfast.ledger.snapshot import format as snapshot_format
 from holdfast.names import topic_name
 from holdfast.system import SystemDisk
-from holdfast.system.files import write_all
+from holdfast.system.file_steps import write_all
 
 INCARNATION = bytes(range(16))
 TOPIC = "orders"

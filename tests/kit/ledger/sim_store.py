@@ -25,7 +25,7 @@ from holdfast.ledger.layout import (
 )
 from holdfast.ledger.writer import Progress, Sync, Unsynced
 from holdfast.system import Clock, Disk, File
-from holdfast.system.files import write_all
+from holdfast.system.file_steps import write_all
 
 PATIENCE_S = 0.010
 """How long a round that is not urgent waits for more events."""

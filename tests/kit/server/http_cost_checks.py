@@ -19,7 +19,7 @@ from holdfast.broker.topic import Topic
 from holdfast.server import steps as step_module
 from holdfast.server.http import scraping
 from holdfast.server.http.connection import HttpConnection
-from holdfast.server.http.stats import Looks
+from holdfast.server.http.pulsar_stats import Looks
 from holdfast.server.logs import Refusals
 from tests.kit.server.cost_world import STEP_INSTRUCTIONS, CostWorld, steps_of
 from tests.kit.server.wire_raw import full

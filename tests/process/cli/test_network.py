@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from holdfast.cli import main
-from holdfast.client import topic
+from holdfast.client import endpoints
 from holdfast.protocol import pulsar_pb2 as pb
 from tests.kit.certificates import Authority
 from tests.kit.cli.servers import Cli
@@ -160,7 +160,7 @@ def test_a_server_that_is_killed_under_a_command(
 ) -> None:
     """An error reports the count of published messages; there is no traceback."""
     with served(tmp_path / "data", http=True) as server:
-        real = topic.Producer._tell
+        real = endpoints.Producer._tell
 
         def tell(self: Any, message: Any, *entry: bytes) -> None:
             if isinstance(message, pb.CommandSend):
@@ -168,7 +168,7 @@ def test_a_server_that_is_killed_under_a_command(
                 server.process.wait()
             real(self, message, *entry)
 
-        monkeypatch.setattr(topic.Producer, "_tell", tell)
+        monkeypatch.setattr(endpoints.Producer, "_tell", tell)
         assert main(["topic", "produce", "t", "x", "--create", "--server", server.http_url]) == 1
     said = capfd.readouterr().err
     assert said.startswith("holdfast: ")

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.demo.places import Part
+from holdfast.demo.processes import Part
 from holdfast.demo.stage import HIDE, SHOW
 from tests.kit import KIT, module_command, processes
 

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.server import Server, ServerOptions
 from holdfast.server.http import HttpOptions, HttpServer
-from holdfast.server.pulsar.options import Advertised
+from holdfast.server.pulsar.setup import Advertised
 from tests.kit import KIT, module_command
 from tests.kit.server.http_world import HttpWorld, T
 

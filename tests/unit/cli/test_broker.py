@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli import places
+from holdfast.cli import positions
 from holdfast.ids import MessageId
 from tests.kit.cli.data import Cli, backlog
 from tests.kit.cli.data import cli as cli
@@ -264,20 +264,20 @@ def test_ids_and_times_that_are_none(orders: Cli) -> None:
 
 
 def test_places_are_read() -> None:
-    assert places.place("earliest") == "earliest"
-    assert places.place("7:42") == MessageId(7, 42)
-    assert places.place("7:42:3") == MessageId(7, 42, 3)
-    assert places.moment("2026-11-15") == datetime(2026, 11, 15, tzinfo=UTC)
-    assert places.moment("2026-11-15T08:30+02:00") == datetime(2026, 11, 15, 6, 30, tzinfo=UTC)
-    ago = datetime.now(UTC) - places.moment("-1.5h")
+    assert positions.place("earliest") == "earliest"
+    assert positions.place("7:42") == MessageId(7, 42)
+    assert positions.place("7:42:3") == MessageId(7, 42, 3)
+    assert positions.moment("2026-11-15") == datetime(2026, 11, 15, tzinfo=UTC)
+    assert positions.moment("2026-11-15T08:30+02:00") == datetime(2026, 11, 15, 6, 30, tzinfo=UTC)
+    ago = datetime.now(UTC) - positions.moment("-1.5h")
     assert timedelta(minutes=89) < ago < timedelta(minutes=91)
-    assert [places.span(text) for text in ("30", "30s", "2m", "1w")] == [30, 30, 120, 604800]
-    assert places.joined(["reset", "--to-time", "-2h", "-2h"]) == ["reset", "--to-time=-2h", "-2h"]
+    assert [positions.span(text) for text in ("30", "30s", "2m", "1w")] == [30, 30, 120, 604800]
+    assert positions.joined(["reset", "--to-time", "-2h", "-2h"]) == ["reset", "--to-time=-2h", "-2h"]
     for wrong in ("-999999999w", "2"):
         with pytest.raises(argparse.ArgumentTypeError):
-            places.moment(wrong)
+            positions.moment(wrong)
     with pytest.raises(argparse.ArgumentTypeError):
-        places.span("999999999999w")
+        positions.span("999999999999w")
 
 
 # -- the directory ------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from holdfast.cli import demo, main
 from holdfast.cli.parsing import Usage
 from holdfast.demo import closing
 from holdfast.demo.closing import Account
-from holdfast.demo.places import Part
+from holdfast.demo.processes import Part
 from holdfast.demo.records import Record, confirmed
 from holdfast.demo.settings import CALIBRATED, TOPIC, Places, Settings
 from holdfast.demo.show import Outcome, Scene, Show, tidy

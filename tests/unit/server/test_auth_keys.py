@@ -15,7 +15,7 @@ from holdfast.server.auth.authentication import Authenticator, Peer
 from holdfast.server.auth.passwords import Hash, write_users
 from holdfast.server.auth.tokens import FOREVER_S
 from holdfast.server.config import Authentication, Basic, Config, Tokens
-from holdfast.server.pulsar.options import Credentials
+from holdfast.server.pulsar.setup import Credentials
 from tests.kit.server import auth_keys_checks
 from tests.kit.server.auth_checks import TOKENS, token
 

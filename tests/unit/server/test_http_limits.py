@@ -30,8 +30,8 @@ from holdfast.errors import Timeout as TookTooLong
 from holdfast.server.http import HttpOptions, HttpServer
 from holdfast.server.http import server as http_server
 from holdfast.server.http.connection import HttpConnection
-from holdfast.server.http.options import HttpAction
 from holdfast.server.http.server import ROUTES
+from holdfast.server.http.setup import HttpAction
 from tests.kit.certificates import Authority
 from tests.kit.processes import until
 from tests.kit.server.http_world import HttpWorld, T, http

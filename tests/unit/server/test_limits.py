@@ -18,7 +18,7 @@ import pytest
 from holdfast import BadConfiguration
 from holdfast.protocol import pulsar_pb2 as pb
 from holdfast.server.config import Flight, Ingest, Limits, ServedBroker
-from holdfast.server.http.stats import moment
+from holdfast.server.http.pulsar_stats import moment
 from holdfast.server.pulsar.connection import PROTOCOL_VERSION
 from holdfast.server.settings import load
 from tests.kit.server import limit_checks as checks

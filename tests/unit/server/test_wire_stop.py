@@ -11,8 +11,8 @@ from typing import Any
 from holdfast.broker import Broker
 from holdfast.protocol import pulsar_pb2 as pb
 from holdfast.server.pulsar.listener import Server
-from holdfast.server.pulsar.options import ServerOptions
 from holdfast.server.pulsar.requests import Request
+from holdfast.server.pulsar.setup import ServerOptions
 from tests.kit.server.wire_raw import Raw
 from tests.kit.waiting import eventually
 

@@ -45,7 +45,7 @@ from holdfast.ledger.layout import (
 from holdfast.ledger.snapshot import format as snapshot_format
 from holdfast.ledger.snapshot.format import Meta
 from holdfast.system import Disk, File, SystemDisk
-from holdfast.system.files import opened, read_file, write_all, write_file
+from holdfast.system.file_steps import opened, read_file, write_all, write_file
 
 LIST = "backup"
 """The list of a backup's files, in the backup's directory."""

@@ -45,7 +45,7 @@ from holdfast.ledger.layout import (
 )
 from holdfast.ledger.snapshot import format as snapshot_format
 from holdfast.system import Disk, File, SystemDisk
-from holdfast.system.files import read_file
+from holdfast.system.file_steps import read_file
 
 RESTORE = "restore a backup"
 DAMAGED = "restore a backup, or let consumers leave it out: skip the entry, or open with skip_damaged"

@@ -28,7 +28,7 @@ from holdfast.ledger.layout import (
     require_header,
 )
 from holdfast.system import Disk, File
-from holdfast.system.files import opened, remove, write_all
+from holdfast.system.file_steps import opened, remove, write_all
 
 WINDOW = 1 << 20
 _SIZE = struct.Struct("<4xI")

@@ -40,7 +40,7 @@ from holdfast.ledger.layout import (
     snapshot_path,
 )
 from holdfast.system import Disk
-from holdfast.system.files import opened, write_file
+from holdfast.system.file_steps import opened, write_file
 
 CHUNK = 1 << 20
 

@@ -15,13 +15,13 @@ from holdfast.server.auth.authorization import Authorizer
 from holdfast.server.budget import Budget
 from holdfast.server.config import Config, options_of
 from holdfast.server.limits import ConnectionCount
-from holdfast.server.pulsar import options as wire
+from holdfast.server.pulsar import setup as wire
 from holdfast.system import Clock, SystemClock
 
 if TYPE_CHECKING:
     from aiohttp import web
 
-    from holdfast.server.http import options as http
+    from holdfast.server.http import setup as http
 
 
 ORIGINAL_PRINCIPAL = "X-Original-Principal"
@@ -226,7 +226,7 @@ def server_options(config: Config, access: Access) -> wire.ServerOptions:
 
 def http_options(config: Config, access: Access, flight: http.Flight | None = None) -> http.HttpOptions:
     """Make the options of the HTTP server."""
-    from holdfast.server.http.options import HttpOptions
+    from holdfast.server.http.setup import HttpOptions
 
     return HttpOptions(
         tls=access.tls,

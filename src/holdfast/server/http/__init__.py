@@ -5,7 +5,7 @@ request costs a bounded amount of memory and time. Needs from below: a broker, a
 protocol, if any, for its address and its connections.
 """
 
-from holdfast.server.http.options import Authorize, HttpAction, HttpOptions
 from holdfast.server.http.server import HttpServer
+from holdfast.server.http.setup import Authorize, HttpAction, HttpOptions
 
 __all__ = ["Authorize", "HttpAction", "HttpOptions", "HttpServer"]

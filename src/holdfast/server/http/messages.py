@@ -12,9 +12,9 @@ from holdfast._core import EntryInfo, parse_entry
 from holdfast.broker import Topic
 from holdfast.errors import Corrupt, NotFound
 from holdfast.ids import MessageId
+from holdfast.server.http.pulsar_stats import moment
 from holdfast.server.http.refusals import Refusal
 from holdfast.server.http.routing import BYTES, Call, Parameter, Routes
-from holdfast.server.http.stats import moment
 from holdfast.server.http.topics import NAMESPACE
 
 route = Routes("messages", NAMESPACE + "/{topic}", "topic", action="consume")

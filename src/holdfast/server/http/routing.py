@@ -18,9 +18,9 @@ from aiohttp import web
 from holdfast.broker import SubscriptionState, Topic
 from holdfast.errors import NotFound
 from holdfast.names import TopicName, namespace_name, tenant_name
-from holdfast.server.http.options import HttpAction
 from holdfast.server.http.refusals import Refusal
 from holdfast.server.http.scraping import pieces
+from holdfast.server.http.setup import HttpAction
 from holdfast.server.pace import SLOWEST_BYTES_S
 
 if TYPE_CHECKING:

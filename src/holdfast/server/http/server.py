@@ -21,9 +21,9 @@ from holdfast.server.http import brokers, flight, messages, namespaces, policies
 from holdfast.server.http.answers import LookupAnswer
 from holdfast.server.http.connection import HttpConnection, Requests
 from holdfast.server.http.openapi import description
-from holdfast.server.http.options import HttpOptions
 from holdfast.server.http.refusals import Refusal, refusal_of
 from holdfast.server.http.routing import JSON, PIECE_BYTES, Call, Route
+from holdfast.server.http.setup import HttpOptions
 from holdfast.server.listening import Listening, bracketed
 from holdfast.server.logs import Log, Refusals
 from holdfast.server.pulsar.listing import Listings

@@ -12,8 +12,8 @@ from holdfast.server.http.answers import (
     Position,
     TopicAnswer,
 )
+from holdfast.server.http.pulsar_stats import Looks
 from holdfast.server.http.routing import Call, Parameter, Routes
-from holdfast.server.http.stats import Looks
 
 NAMESPACE = "/admin/v2/persistent/{tenant}/{namespace}"
 

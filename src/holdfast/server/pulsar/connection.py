@@ -31,9 +31,9 @@ from holdfast.server.pace import Appetite, Pace
 from holdfast.server.pulsar import commands
 from holdfast.server.pulsar.commands import NO_REQUEST, Refused, refusal
 from holdfast.server.pulsar.consumers import Consumers
-from holdfast.server.pulsar.options import Credentials, Identity, PulsarAction
 from holdfast.server.pulsar.producers import Producers
 from holdfast.server.pulsar.requests import REQUESTS, Request
+from holdfast.server.pulsar.setup import Credentials, Identity, PulsarAction
 from holdfast.server.pulsar.turns import Pending
 from holdfast.server.pulsar.watching import Watches
 

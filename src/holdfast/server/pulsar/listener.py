@@ -18,9 +18,9 @@ from holdfast.server.pulsar.connection import Connection
 from holdfast.server.pulsar.delivery import WireConsumer
 from holdfast.server.pulsar.extensions import HANDLERS
 from holdfast.server.pulsar.listing import Listings
-from holdfast.server.pulsar.options import ServerOptions
 from holdfast.server.pulsar.producers import WireProducer
 from holdfast.server.pulsar.requests import Request
+from holdfast.server.pulsar.setup import ServerOptions
 from holdfast.server.pulsar.turns import Turns
 from holdfast.server.pulsar.watching import Watching
 

@@ -16,7 +16,7 @@ from holdfast.server.pulsar.patterns import TopicPattern
 
 if TYPE_CHECKING:
     from holdfast.server.pulsar.connection import Connection
-    from holdfast.server.pulsar.options import PulsarAction
+    from holdfast.server.pulsar.setup import PulsarAction
 
 _Metadata = pb.CommandPartitionedTopicMetadataResponse
 _Lookup = pb.CommandLookupTopicResponse

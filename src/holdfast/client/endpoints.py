@@ -17,7 +17,7 @@ from typing import Any, Literal, NoReturn, Self
 
 from holdfast._core import Batch, TopicMessage, crc32c, encode_messages, parse_entry, parse_run, seal_block
 from holdfast.client.client import Client
-from holdfast.client.connection import Lost, error_of
+from holdfast.client.link import Lost, error_of
 from holdfast.errors import Closed, HoldfastError, Timeout, Unsupported
 from holdfast.ids import MessageId
 from holdfast.protocol import pulsar_pb2 as pb
