@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ def filled(data: Path, policies: dict[str, Any], **options: Any) -> int:
         with broker.producer("orders") as producer:
             for at in range(0, 100, 10):
                 producer.send_many([b"%d" % number for number in range(at, at + 10)])
-        ends = accumulate(ledger.entries for ledger in broker.admin.topic_stats("orders").ledgers)
+        ends: Iterator[int] = accumulate(each.entries for each in broker.admin.topic_stats("orders").ledgers)
         return max(end for end in ends if end <= 95)
 
 
