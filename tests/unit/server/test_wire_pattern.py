@@ -64,6 +64,7 @@ def test_what_is_no_pattern(text: str) -> None:
     "text",
     [
         *("(?=a)", "(a)\\1", "a*+", "[\\Qa\\E]", "\\Aa", "a\\z", "\\C", "(?i-m)a", "\\pL{20}", "x{2,1}"),
+        *("a{2}+", "\\p{Alpha}", "[\\p{Lower}]", "[a-z&&[^b]]", "[a&&b]", "[^ab[c]]", "[[:alpha:]]"),
         *("a{1001}", "((a{100}){100}){100}", "(((){1000}){1000}){1000}", "(a{0,60}){0,60}", ".{0,900}"),
     ],
 )
@@ -98,6 +99,12 @@ def test_a_program_is_bounded() -> None:
         ("a|b", ["a", "b"]),
         ("^a$|^ab$", ["a", "ab"]),
         ("\\bb", ["b"]),
+        ("\\Qab", ["ab"]),
+        ("\\Qa\\E\\Qb", ["ab"]),
+        ("a|\\Qb)\\", ["a"]),
+        ("a|\\\\Qb", ["a"]),
+        ("a|\\[&&\\[b", ["a"]),
+        ("\\Q[[&&\\E|[ab]|[&a]&&[b]", ["a", "b"]),
     ],
 )
 def test_each_name_is_matched_alone(text: str, matched: list[str], monkeypatch: pytest.MonkeyPatch) -> None:

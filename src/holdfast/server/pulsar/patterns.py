@@ -24,7 +24,13 @@ NAMES_AT_ONCE = 4096
 
 _PARTITION = re.compile(r"-partition-\d+$")
 _NOT_BY_LINE = re.compile(r"\\[AzC]|\(\?\w*-\w*m")
-_NOT_HERE = re.compile(r"invalid (?:perl|escape|repetition)|pattern too large|bad repetition operator: .\+")
+_NOT_HERE = re.compile(
+    r"invalid (?:perl|escape|repetition|character class range: \\p)|pattern too large|"
+    r"bad repetition operator: .*\+$"
+)
+_QUOTED = re.compile(r"\\Q.*?\\E|\\[^Q]", re.DOTALL)
+_OPEN_QUOTE = re.compile(r"\\Q.*", re.DOTALL)
+_CLASS_IN_CLASS = re.compile(r"\[\^?\]?[^\[\]]*(?:\[|&&)")
 
 
 class NamePattern:
@@ -32,6 +38,8 @@ class NamePattern:
 
     Names are matched in bulk, one per line: `^` and `$` are the ends of a line. Nothing in a client's pattern
     matches a newline (`never_nl`); only `\C` does. Neighbours that match come as one run.
+
+    Java and RE2 read `[a&&b]` and `[a[b]]` differently. Such a pattern is left to the client.
 
     Raises:
         Misuse: the pattern is malformed or too long.
@@ -45,6 +53,11 @@ class NamePattern:
         if _NOT_BY_LINE.search(text):
             raise Unsupported(rf"the pattern {text!r} has \A, \z, \C or (?-m); match with it in the client")
         _compiled(text)  # alone: a stray ) must not close the group below
+        bare, open_quotes = _OPEN_QUOTE.subn("x", _QUOTED.sub("x", text))
+        if _CLASS_IN_CLASS.search(bare):
+            raise Unsupported(f"the pattern {text!r} has a class in a class; match with it in the client")
+        if open_quotes:  # else the quotation would take in the end of the group below
+            text += r"\E"
         self._lines = _compiled(rf"(?m)(?:^(?:{text})$\C)+")
 
     def __len__(self) -> int:
