@@ -434,7 +434,11 @@ class Broker:
 
     def producers_known(self, topic: Topic) -> list[str]:
         """Return the names of producers whose sequences a topic remembers."""
-        return [name for name, _ in self.machine.log.sequences(topic.id)]
+        return [] if self.is_deleted(topic) else [name for name, _ in self.machine.log.sequences(topic.id)]
+
+    def is_deleted(self, topic: Topic) -> bool:
+        """Return whether a deletion was applied; `topics` has the topic until it is stable."""
+        return topic.id not in self.machine.state.topics
 
     async def add_schema(self, topic: Topic, schema: bytes) -> int:
         """Add a schema to a topic, and return its version."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from holdfast.broker.events import DeduplicationExpire, Event, LedgerRoll, SinkForget, StageDrop
@@ -126,24 +126,30 @@ class Housekeeping:
         await self._show_all()
         while True:
             await self._broker.clock.sleep(self._broker.options.housekeeping_s)
-            self._names_due = self._is_time_for_names()
+            with self._continuing("producers' names"):
+                self._names_due = self._is_time_for_names()
             for count, topic in enumerate(list(self._broker.topics.values()), 1):
-                try:
+                with self._continuing(topic.name):
                     await self._look_at(topic)
-                except HoldfastError:
-                    pass  # a reset came between, or the broker stops: the next turn checks again
-                except Exception as error:  # for instance a disk that fails: this task continues
-                    asyncio.get_running_loop().call_exception_handler(
-                        {
-                            "message": f"housekeeping of {topic.name} failed; it tries again",
-                            "exception": error,
-                        }
-                    )
                 if count % TOPICS_A_TURN == 0:
                     await asyncio.sleep(0)
-            self._broker.rates.tick()
-            for event in self._old():
-                self._submit(event)
+            with self._continuing("counters"):
+                self._broker.rates.tick()
+            with self._continuing("stages and sinks"):
+                for event in self._old():
+                    self._submit(event)
+
+    @contextlib.contextmanager
+    def _continuing(self, what: str) -> Iterator[None]:
+        """Continue after an error in one step: the next turn tries it again."""
+        try:
+            yield
+        except HoldfastError:
+            pass  # a reset came between, a topic was deleted, or the broker stops
+        except Exception as error:  # for instance a disk that fails
+            asyncio.get_running_loop().call_exception_handler(
+                {"message": f"housekeeping of {what} failed; it tries again", "exception": error}
+            )
 
     async def _look_at(self, topic: Topic) -> None:
         state, info, policies = topic.state, topic.state.ledgers.last, limits(self._broker, topic)

@@ -13,6 +13,7 @@ import holdfast
 from holdfast.broker import Broker
 from holdfast.broker.policy import limits
 from holdfast.broker.telemetry import traffic
+from holdfast.broker.telemetry.metrics import Page, metrics
 from holdfast.broker.telemetry.traffic import Handed, Rates, TopicTraffic
 from holdfast.errors import Exists, Misuse, NotFound
 from tests.kit.waiting import eventually
@@ -149,6 +150,45 @@ def test_housekeeping_looks_at_the_counters(tmp_path: Path, monkeypatch: pytest.
             await eventually(lambda: broker.rates.of_topic(topic)[0] == 0.0)
 
     on_broker(tmp_path, work, housekeeping_s=0.01)
+
+
+def test_counters_while_a_deletion_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Metrics and ticks failed until a deletion was stable: the log had forgotten the topic."""
+    monkeypatch.setattr(traffic, "WINDOW_S", 0.0)
+
+    async def work(broker: Broker) -> None:
+        for name in ("gone", "stays"):
+            await broker.admin.create_topic(name)
+        topic, seen = broker.topic("persistent://public/default/gone"), 0
+        deletion = asyncio.ensure_future(broker.admin.delete_topic("gone"))
+        while not deletion.done():
+            seen += topic.id in broker.topics and topic.id not in broker.machine.state.topics
+            broker.rates.tick()
+            assert "stays" in metrics(broker)
+            assert broker.producers_known(topic) == []
+            await asyncio.sleep(0)
+        assert seen, "the deletion was stable as soon as it was applied"
+        with pytest.raises(NotFound, match="was deleted"):
+            broker.rates.published(topic)
+
+    on_broker(tmp_path, work)
+
+
+def test_a_topic_is_deleted_while_metrics_are_collected(tmp_path: Path) -> None:
+    """One deletion between two steps of a page failed the whole page."""
+
+    async def work(broker: Broker) -> None:
+        for name in ("first", "gone", "last"):
+            await broker.admin.create_topic(name)
+            await broker.admin.create_subscription(name, "s")
+        page = Page()
+        for step, _ in enumerate(broker.collect(page)):
+            if step == 0:
+                await broker.admin.delete_topic("gone", force=True)
+        assert "default/last" in page.text()
+        assert "default/gone" not in page.text()
+
+    on_broker(tmp_path, work)
 
 
 # -- what namespaces say, as a program sees it -----------------------------------------------------------

@@ -134,6 +134,34 @@ def test_housekeeping_goes_on_after_an_error(tmp_path: Path, monkeypatch: pytest
     on_broker(tmp_path, work, housekeeping_s=0.05)
 
 
+@pytest.mark.parametrize("step", ["rates.tick", "_housekeeping._old", "_housekeeping._is_time_for_names"])
+@pytest.mark.parametrize("error", [OSError(5, "Input/output error"), holdfast.Misuse("not known to the log")])
+def test_no_step_of_housekeeping_ends_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, error: Exception
+) -> None:
+    """One error of the counters ended trimming, rolling and expiry until the next start."""
+
+    async def work(broker: Broker) -> None:
+        failed = asyncio.Event()
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
+
+        def broken() -> None:
+            failed.set()
+            raise error
+
+        part, _, name = step.partition(".")
+        with monkeypatch.context() as patch:
+            patch.setattr(getattr(broker, part), name, broken)
+            await asyncio.wait_for(failed.wait(), 5)
+        await broker.admin.create_topic("orders", ttl_s=0.01)
+        await broker.admin.create_subscription("orders", "s")
+        async with broker.producer("orders") as p:
+            await p.send(b"nails")
+        await eventually(lambda: not broker.admin.subscription_stats("orders", "s").backlog)
+
+    on_broker(tmp_path, work, housekeeping_s=0.02)
+
+
 def test_a_topic_without_subscriptions_keeps_to_its_own_retention(tmp_path: Path) -> None:
     async def work(broker: Broker) -> None:
         await broker.admin.create_topic("limited", retention_s=0.01)

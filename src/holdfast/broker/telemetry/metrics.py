@@ -150,6 +150,8 @@ def collect(broker: Broker, page: Page) -> Iterator[None]:
         page.add(base, meter())
     namespaces = dict.fromkeys(broker.machine.state.namespaces.policies, 0)
     for topic in list(broker.topics.values()):
+        if broker.is_deleted(topic):  # perhaps in the last pause
+            continue
         name = topic.state.namespace
         namespaces[name] = namespaces.get(name, 0) + 1
         labels = f"{base},{label('namespace', name)},{label('topic', topic.name)}"

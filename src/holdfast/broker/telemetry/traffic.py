@@ -10,6 +10,8 @@ from bisect import bisect_left
 from collections.abc import Callable, Hashable, Iterable
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
+from holdfast.errors import NotFound
+
 if TYPE_CHECKING:
     from holdfast.broker.broker import Broker
     from holdfast.broker.topic import Topic
@@ -100,7 +102,13 @@ class Rates:
         self.sources.remove(source)
 
     def published(self, topic: Topic) -> Published:
-        """Return the publishes to a topic since the broker was opened."""
+        """Return the publishes to a topic since the broker was opened.
+
+        Raises:
+            NotFound: the topic is deleted, or its deletion is under way.
+        """
+        if self._broker.is_deleted(topic):
+            raise NotFound(f"{topic.name} was deleted")
         size, sizes = self._broker.machine.log.counts(topic.id)
         entries = sum(sizes)
         return Published(entries + topic.traffic.batched, size, entries, sizes)
@@ -128,6 +136,8 @@ class Rates:
 
     def _counts(self) -> Iterable[tuple[Hashable, Counts]]:
         for topic in self._broker.topics.values():
+            if self._broker.is_deleted(topic):
+                continue
             yield self._topic_counts(topic)
             for id, dispatcher in topic.dispatchers.items():  # noqa: A001
                 yield ("subscription", id), dispatcher.handed
