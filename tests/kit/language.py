@@ -1,8 +1,6 @@
 """Find sentences that break the language rules of CONTRIBUTING.md, in code, errors, help and pages.
 
 `python -m tests.kit.language` prints counts by folder; with paths as arguments it prints each complaint.
-Files from before the rules are listed in tests/kit/language_older.txt. They may break the rules. A file that
-follows them is taken off the list (`--shorten`). A file that moves takes its line along. No line is added.
 """
 
 from __future__ import annotations
@@ -21,7 +19,6 @@ from tests.kit.tree import Tree
 
 SUMMARY_WORDS_MAX = 15
 SENTENCE_WORDS_MAX = 25
-OLDER = "tests/kit/language_older.txt"
 SOURCES = ("src/**.py", "bench/**.py", "tests/**.py", "examples/**.py", "native/**.hpp", "native/**.cpp")
 PAGES = ("docs/**.md", "README.md", "CONTRIBUTING.md")
 EXEMPT = ("_pb2.py", "docs/reference/glossary.md")
@@ -239,48 +236,18 @@ def checked(tree: Tree) -> list[str]:
     return [path for path in tree.matching(*SOURCES, *PAGES) if not path.endswith(EXEMPT)]
 
 
-def older(tree: Tree) -> list[str]:
-    """Return the files from before the rules."""
-    return tree.text(OLDER).split() if tree.has(OLDER) else []
-
-
 def unclear_sentences(tree: Tree) -> Iterator[str]:
-    """Find sentences that break the rules, in files that are not listed as older."""
-    listed = set(older(tree))
+    """Find sentences that break the rules."""
     for path in checked(tree):
-        if path not in listed:
-            yield from complaints(tree, path)
-
-
-def older_files(tree: Tree) -> Iterator[str]:
-    """Find files that are listed as older and follow the rules."""
-    paths = set(checked(tree))
-    for path in older(tree):
-        if path not in paths:
-            yield f"{OLDER}: {path} does not exist; run python -m tests.kit.language --shorten"
-        elif not complaints(tree, path):
-            yield f"{OLDER}: {path} follows the rules; run python -m tests.kit.language --shorten"
-
-
-def shortened(listed: list[str], found: dict[str, list[str]]) -> list[str]:
-    """Return the list without clean files, and with moved files at their new paths."""
-    gone = {path.rpartition("/")[2] for path in listed if path not in found}
-    return [
-        path for path, each in found.items() if each and (path in listed or path.rpartition("/")[2] in gone)
-    ]
+        yield from complaints(tree, path)
 
 
 def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.kit.language", description=__doc__)
     parser.add_argument("paths", nargs="*", help="files or folders whose complaints are printed")
-    parser.add_argument(
-        "--shorten", action="store_true", help="take clean files off the list, and follow files that moved"
-    )
     options = parser.parse_args(arguments)
     tree = Tree(ROOT)
     found = {path: complaints(tree, path) for path in checked(tree)}
-    if options.shorten:
-        (ROOT / OLDER).write_text("".join(f"{path}\n" for path in shortened(older(tree), found)))
     for path, each in found.items():
         if path.startswith(tuple(options.paths)) and options.paths:
             print(*each, sep="\n", end="\n" if each else "")

@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import PurePosixPath
 
 from tests.kit.doors import reaches_behind
-from tests.kit.language import older_files, unclear_sentences
+from tests.kit.language import unclear_sentences
 from tests.kit.tree import Tree
 
 LINES_MAX = 600
@@ -571,5 +571,4 @@ RULES: list[Callable[[Tree], Iterator[str]]] = [
     unknown_commands,
     forbidden_words,
     unclear_sentences,
-    older_files,
 ]

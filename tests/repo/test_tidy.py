@@ -227,8 +227,6 @@ REJECTED: list[tuple[Rule, dict[str, str], str]] = [
         {"docs/a.md": f"|a|\n|-|\n| {LONG_SENTENCE} |\n"},
         "docs/a.md:3: a sentence",
     ),
-    (language.older_files, {language.OLDER: "src/a.py\n", "src/a.py": ""}, "follows the rules"),
-    (language.older_files, {language.OLDER: "src/b.py\n"}, "does not exist"),
 ]
 
 ACCEPTED: list[tuple[Rule, dict[str, str]]] = [
@@ -292,11 +290,10 @@ ACCEPTED: list[tuple[Rule, dict[str, str]]] = [
     ),
     (tidy.unknown_commands, {"Makefile": "test: x\n", "README.md": "`make test` and make sure"}),
     (tidy.forbidden_words, {"a.md": "$XDG/home/x, a/work/b and framework/ and rooted/"}),
-    (language.unclear_sentences, {"src/a.py": "x = '# nobody'  # noqa: who\n", language.OLDER: ""}),
+    (language.unclear_sentences, {"src/a.py": "x = '# nobody'  # noqa: who\n"}),
     (language.unclear_sentences, {"src/a.py": '"""A.\n\n>>> who()\nnobody\n"""\ny = """\n# who\n"""'}),
     (language.unclear_sentences, {"src/a.py": "# nobody", language.OLDER: "src/a.py\n"}),
     (language.unclear_sentences, {"docs/a.md": f"```\n{LONG_SENTENCE}\n```\nThere is no `who`. What is it?"}),
-    (language.older_files, {"src/a.py": "# nobody", language.OLDER: "src/a.py\n"}),
 ]
 
 
