@@ -20,7 +20,7 @@ from tests.kit.tree import Tree
 SUMMARY_WORDS_MAX = 15
 SENTENCE_WORDS_MAX = 25
 SOURCES = ("src/**.py", "bench/**.py", "tests/**.py", "examples/**.py", "native/**.hpp", "native/**.cpp")
-PAGES = ("docs/**.md", "README.md", "CONTRIBUTING.md")
+PAGES = ("docs/**.md", "README.md", "CONTRIBUTING.md", "CHANGELOG.md")
 EXEMPT = ("_pb2.py", "docs/reference/glossary.md")
 """Generated code, and the page that lists words to avoid."""
 WORDS = {
