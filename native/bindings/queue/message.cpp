@@ -32,7 +32,7 @@ bool finish(QueueObject* queue, Slot& slot, Fate wish, bool announce = true) {
     if (!still_usable(attachment)) return false;
     raise("Corrupt", "queue " + attachment.name() + ": the block at position " +
                          std::to_string(slot.delivered.taken.position) +
-                         " was in our hands and its state was overwritten by somebody else");
+                         " is held by this process, and another process overwrote its state");
     return false;
 }
 
@@ -113,9 +113,8 @@ int message_getbuffer(PyObject* object, Py_buffer* view, int flags) {
         [[unlikely]] {
         view->obj = nullptr;
         raise("Misuse",
-              "this message was settled or given back; its bytes belong to somebody else now. Copy "
-              "them "
-              "(bytes(message.data)) before");
+              "this message was settled or given back, and its bytes may be overwritten. Copy "
+              "them (bytes(message.data)) before");
         return -1;
     }
     if (!self->queue->attachment->usable()) [[unlikely]] {
@@ -304,9 +303,9 @@ PyObject* messages_repr(PyObject* object) {
 }
 
 PyMethodDef message_methods[] = {
-    {"settle", message_settle, METH_NOARGS, "The message is done with; nobody gets it again."},
+    {"settle", message_settle, METH_NOARGS, "Settle the message: it is not delivered again."},
     {"give_back", message_give_back, METH_NOARGS,
-     "Somebody shall get the message again, marked as redelivered."},
+     "Give the message back: it is delivered again, marked as redelivered."},
     {nullptr, nullptr, 0, nullptr}};
 
 PyGetSetDef message_getset[] = {
@@ -325,8 +324,8 @@ PySequenceMethods message_sequence{};
 PyMethodDef messages_methods[] = {
     {"__enter__", messages_enter, METH_NOARGS, nullptr},
     {"__exit__", method(messages_exit), METH_FASTCALL, nullptr},
-    {"settle", messages_settle, METH_NOARGS, "Settles all that are still held."},
-    {"give_back", messages_give_back, METH_NOARGS, "Gives back all that are still held."},
+    {"settle", messages_settle, METH_NOARGS, "Settle all messages that are still held."},
+    {"give_back", messages_give_back, METH_NOARGS, "Give back all messages that are still held."},
     {"tobytes", messages_tobytes, METH_NOARGS,
      "Copies of all payloads, as a list of bytes, in one call."},
     {nullptr, nullptr, 0, nullptr}};

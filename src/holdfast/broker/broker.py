@@ -206,9 +206,12 @@ class Broker:
             journal_bytes=options.journal_bytes,
         )
         native = files or NativeFiles(str(path))
-        store = await Store.open(
-            disk, options=settings, clock=clock, randomness=random, files=native, upto=upto
-        )
+        try:
+            store = await Store.open(
+                disk, options=settings, clock=clock, randomness=random, files=native, upto=upto
+            )
+        except Misuse as error:
+            raise Misuse(f"{path}: {error}" if path is not None else str(error)) from None
         try:
             machine = Machine()
             recovered = await store.recover(machine)

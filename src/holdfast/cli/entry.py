@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import functools
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -76,6 +77,8 @@ def build() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """The command `holdfast`."""
     parser = build()
+    if isinstance(sys.stdout, io.TextIOWrapper):  # names of topics may have any characters
+        sys.stdout.reconfigure(errors="backslashreplace")
     options, rest = parser.parse_known_args(joined(sys.argv[1:] if argv is None else argv))
     # Older Pythons take an optional argument for absent when an option stands in front of it.
     if len(rest) == 1 and not rest[0].startswith("-") and getattr(options, "data", "") is None:
@@ -107,13 +110,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 def refuse(parser: argparse.ArgumentParser, rest: list[str]) -> NoReturn:
     """Exit with the usage of the command and the nearest options."""
     known = [name for action in parser._actions for name in action.option_strings if name.startswith("--")]
-    near = [
-        found
-        for each in rest
-        if each.startswith("--")
-        for found in difflib.get_close_matches(each.partition("=")[0], known, n=1)
-    ]
+    names = [each.partition("=")[0] for each in rest if each.startswith("--")]
+    near = [found for each in names for found in difflib.get_close_matches(each, known, n=1)]
     hint = f"; did you mean {' and '.join(near)}?" if near else ""
+    if names and set(names) <= set(known):
+        hint = f"; write {' and '.join(names)} behind the command"
     parser.error(f"unrecognized arguments: {' '.join(rest)}{hint}")
 
 

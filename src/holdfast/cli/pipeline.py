@@ -230,7 +230,7 @@ def audit(options: argparse.Namespace) -> int:
     from holdfast.pipeline import audit as library
 
     if not options.topics and options.archive is None:
-        raise Usage("what is to be audited? Name topics, or --archive DIR, or both")
+        raise Usage("nothing to audit; name topics, or --archive DIR, or both")
     expected = None if options.expected is None else _expected(Path(options.expected))
     _require_archive(options.archive)
     where = _where(options) if options.archive is None or _live(options) else {}
@@ -280,7 +280,7 @@ def measure(options: argparse.Namespace) -> int:
     from holdfast.pipeline import measure as library
 
     if bool(options.topics) == (options.archive is not None):
-        raise Usage("what is to be measured? Name topics, or --archive DIR")
+        raise Usage("nothing to measure; name topics, or --archive DIR")
     if options.stream and not options.topics:
         raise Usage("a stream reads topics")
     fields = library.Fields(options.value, options.key, options.time, tuple(options.identity.split(",")))

@@ -129,7 +129,7 @@ class Client:
     # -- what it can do --------------------------------------------------------------------------------
 
     def stage(self, id: bytes | None = None) -> Stage:  # noqa: A002  # what it is
-        """A new stage, or the one of this id, to which nothing was appended yet.
+        """Open a new stage, or the stage of this id, which must be empty.
 
         Raises:
             NoSpace: the broker's disk is full.
@@ -141,19 +141,19 @@ class Client:
     def sink_commit(self, key: str, batch: int, receipts: Sequence[StageReceipt]) -> bool:
         """Publish all stages at once, exactly once per key and batch.
 
-        False: this batch, or a later one, is published already, perhaps by this very call, whose answer was
-        lost.
+        Returns False if this batch or a later one is published already. After a lost answer, the same call
+        may have published it.
 
         Raises:
             NotFound: a stage is missing; nothing was published.
-            Corrupt: a stage is not what its receipt says; nothing was published.
+            Corrupt: a stage differs from its receipt; nothing was published.
             Misuse: there are more than 20,000 parts (stages times topics).
-            Timeout: not known; commit again.
+            Timeout: the outcome is unknown; commit again.
         """
         return self.sink_commit_at(key, batch, receipts)[0]
 
     def sink_commit_at(self, key: str, batch: int, receipts: Sequence[StageReceipt]) -> tuple[bool, int]:
-        """The same, and the newest batch that the sink has published."""
+        """Commit as `sink_commit` does; return also the newest batch that the sink has published."""
         require_text("key", key)
         command = pb.CommandSinkCommit(key=key, batch=_counted(batch, "batch"))
         for receipt in receipts:
@@ -176,12 +176,13 @@ class Client:
         start: Literal["earliest", "latest"] = "latest",
         incarnation: bytes = b"",
     ) -> Progress:
-        """Return the progress of a subscription; `create` makes it, from `start` on.
+        """Return the progress of a subscription; `create` creates it, from `start` on.
 
-        With `incarnation`, as an earlier `Progress` told it: of that topic, and no topic is made.
+        `incarnation` of an earlier `Progress` names the topic exactly: no topic is created. A topic that was
+        created again under the same name is refused.
 
         Raises:
-            NotFound: there is no such topic or subscription, or the topic is another one by now.
+            NotFound: the topic or subscription does not exist, or the topic was created again.
         """
         require_text("topic", topic)
         require_text("subscription", subscription)
@@ -197,14 +198,14 @@ class Client:
     def advance(
         self, topic: str, subscription: str, to: int, reset_number: int, incarnation: bytes = b""
     ) -> Progress:
-        """Acknowledge everything below `to`; a subscription that is further stays where it is.
+        """Acknowledge everything below `to`. The cursor never goes back.
 
-        With `incarnation`, as `Progress` told it: of that topic, and not of another one that was made under
-        its name since.
+        `incarnation` of an earlier `Progress` names the topic exactly: a topic that was created again under
+        the same name is refused.
 
         Raises:
-            CursorModifying: the subscription was reset since `reset_number` was seen; nothing was changed.
-            NotFound: there is no such topic or subscription, or the topic is another one by now.
+            CursorModifying: the subscription was reset since `reset_number` was read; nothing was changed.
+            NotFound: the topic or subscription does not exist, or the topic was created again.
         """
         require_text("topic", topic)
         require_text("subscription", subscription)

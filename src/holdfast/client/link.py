@@ -185,7 +185,7 @@ class Link:
         """Send CONNECT and await its answer; with `listen`, a thread hears the rest.
 
         Raises:
-            AuthenticationFailed, Denied, …: the broker does not want us.
+            AuthenticationFailed, Denied, …: the broker refuses this client.
             TimeoutError, OSError: it does not answer.
         """
         method, data = self._credentials()
@@ -201,7 +201,7 @@ class Link:
         if answer.type == pb.BaseCommand.ERROR:
             raise error_of(answer.error)
         if answer.type != pb.BaseCommand.CONNECTED:
-            raise Corrupt(f"this is not a broker: it answers CONNECT with a command of type {answer.type}")
+            raise Corrupt(f"the answer to CONNECT is a command of type {answer.type}; this is not a broker")
         self.message_bytes_max = answer.connected.max_message_size or self.message_bytes_max
         if listen:
             threading.Thread(target=self._listen, name="holdfast-client", daemon=True).start()
@@ -302,7 +302,10 @@ class Link:
         self._fill(8, deadline)
         total, size = struct.unpack_from(">II", self._buffer)
         if not 4 + size <= total <= max(FRAME_BYTES_MAX, self.message_bytes_max + FRAME_PADDING_BYTES):
-            raise Corrupt(f"a frame of {total} bytes with a command of {size}: this is not a broker")
+            raise Corrupt(
+                f"the answer is not Pulsar's protocol (a frame of {total} bytes with a command of {size}); "
+                "use the broker's Pulsar port, such as 6650"
+            )
         self._fill(4 + total, deadline)
         frame = bytes(self._buffer[8 : 4 + total])
         del self._buffer[: 4 + total]

@@ -128,14 +128,14 @@ class Queue(_core.Queue):
                 The writer notices and puts its message again. None: a slow writer is waited for.
             checksum: `"header"` checks each message's header, `"full"` the payload, too.
             mode, group: for queues that several users share, for example `0o660` and a group.
-            exist_ok: open the queue if it is there already with the same parameters.
+            exist_ok: open the queue if it exists with the same parameters.
             directory: where the segment stands; default `$HOLDFAST_RUNTIME_DIR`, else `/dev/shm`.
 
         Raises:
             Exists: there is a queue of that name.
             LayoutMismatch: there is one, with other parameters (`exist_ok`).
             NoSpace: no room for it.
-            Misuse: a parameter makes no sense.
+            Misuse: a parameter is not valid.
 
         Example:
             >>> from holdfast import Queue

@@ -170,7 +170,7 @@ class _Running:
             ready: dict[str, Any] = {"ready": True, "pid": os.getpid(), **ports, "urls": list(shown.values())}
             print(json.dumps(ready), flush=True)
         else:
-            print(f"holdfast is ready: {' '.join(shown.values())}", flush=True)
+            print(f"holdfast is ready: {' '.join(shown.values()) or 'no port is open'}", flush=True)
         log.info("ready", seconds=seconds, **shown)
         _notify("READY=1")
 

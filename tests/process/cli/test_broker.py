@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,20 @@ from tests.kit.cli.data import Cli
 from tests.kit.cli.data import cli as cli
 from tests.kit.cli.data import orders as orders
 from tests.kit.command import COMMAND, complains, follow, sessions
+
+
+def test_a_name_that_the_output_cannot_encode(tmp_path: Path) -> None:
+    def said(*command: str) -> str:
+        environment = os.environ | {"PYTHONIOENCODING": "ascii"}
+        where = ("--data", str(tmp_path / "data"))
+        done = subprocess.run(
+            [COMMAND, *command, *where], capture_output=True, text=True, env=environment, check=True
+        )
+        assert done.stderr == ""
+        return done.stdout
+
+    assert said("topic", "create", "日本") == "\\u65e5\\u672c: created\n"
+    assert "\\u65e5\\u672c  " in said("topic", "ls")
 
 
 def test_what_could_not_be_written_is_not_acknowledged(orders: Cli) -> None:

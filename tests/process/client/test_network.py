@@ -20,7 +20,7 @@ from typing import Any
 import jwt
 import pytest
 
-from holdfast import AuthenticationFailed, Closed, Timeout
+from holdfast import AuthenticationFailed, Closed, Corrupt, Timeout
 from holdfast.client import Client
 from tests.kit import KIT, module_command
 from tests.kit.certificates import Authority
@@ -165,6 +165,23 @@ def test_the_wrong_kind_of_port(secure: Secure, server: Served) -> None:
     tls = f"holdfast+ssl://localhost:{server.ready['port']}"
     with Client(tls, tls=secure.trusting, timeout=1.0) as client, pytest.raises(Timeout):
         client.stage()
+
+
+def test_the_port_of_http() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as web:
+
+        def answer() -> None:
+            connection, _ = web.accept()
+            with connection:
+                connection.recv(1 << 16)
+                connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+        answering = threading.Thread(target=answer)
+        answering.start()
+        refused = pytest.raises(Corrupt, match=r"not Pulsar's protocol .* use the broker's Pulsar port")
+        with Client(url_of(web.getsockname()[1]), timeout=5.0) as client, refused:
+            client.stage()
+        answering.join()
 
 
 def test_tls_to_somebody_who_says_nothing(secure: Secure) -> None:

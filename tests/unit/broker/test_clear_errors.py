@@ -43,6 +43,20 @@ def test_a_delay_that_is_none(tmp_path: Path) -> None:
     on_broker(tmp_path, work)
 
 
+def test_arguments_of_a_producer_that_are_not_valid(tmp_path: Path) -> None:
+    async def work(broker: Broker) -> None:
+        access: Any = "alone"
+        with pytest.raises(Misuse, match="with access 'alone'; use one of shared, exclusive"):
+            await broker.producer("t", access=access).open()
+        time: Any = "now"
+        async with broker.producer("t") as p:
+            with pytest.raises(TypeError, match=r"event_time must be a datetime, .* not 'now'"):
+                await p.send(b"x", event_time=time)
+            assert (await p.send(b"x")).entry == 0
+
+    on_broker(tmp_path, work)
+
+
 def test_a_timeout_that_is_none(tmp_path: Path) -> None:
     """A timeout of nan was taken for 0; the error was `no message in nan s`."""
 

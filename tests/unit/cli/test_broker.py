@@ -54,6 +54,8 @@ def test_errors_of_the_system_name_the_file(orders: Cli, tmp_path: Path) -> None
     missing.write_text("no directory")
     told = orders.complains("topic", "create", "x", "--data", str(missing))
     assert told == f"holdfast: {missing} is not a directory; use a new directory\n"
+    told = orders.complains("topic", "create", "x", "--data", str(tmp_path))
+    assert told.startswith(f"holdfast: {tmp_path}: this directory holds other files (data, missing)")
     told = orders.complains("backup", str(orders.data), str(missing))
     assert told == f"holdfast: {missing} is not a directory; use a new directory\n"
 
@@ -62,6 +64,8 @@ def test_unknown_arguments_show_the_usage_of_their_command(cli: Cli) -> None:
     told = cli.complains("topic", "consume", "orders", "--cuont=3", status=2)
     assert told.startswith("usage: holdfast topic consume ")
     assert told.endswith("unrecognized arguments: --cuont=3; did you mean --count?\n")
+    told = cli.complains("--json", "topic", "ls", status=2)
+    assert told.endswith("unrecognized arguments: --json; write --json behind the command\n")
     told = cli.complains("serve", "extra", status=2)
     assert told.endswith("holdfast serve: error: unrecognized arguments: extra\n")
 

@@ -6,15 +6,15 @@ import asyncio
 from collections.abc import Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, get_args
 
+from holdfast.broker.state import Access
 from holdfast.errors import Closed, HoldfastError, Misuse
 from holdfast.ids import MessageId
 from holdfast.names import checked_name
 
 if TYPE_CHECKING:
     from holdfast.broker.broker import Broker
-    from holdfast.broker.state import Access
 
 MESSAGE_BYTES = 5 << 20
 """Size of the largest message. A server's `limits.message_bytes` has it as its default."""
@@ -79,10 +79,15 @@ class Producer:
 
         Raises:
             Busy: the topic has an exclusive producer, or an attached producer has this name.
-            Misuse: this producer is open already.
+            Misuse: the access is not valid, or this producer is open already.
         """
         if self._session:
             raise Misuse(f"the producer {self.name} on {self._topic_name} is open already")
+        if self._access not in get_args(Access):
+            raise Misuse(
+                f"a producer on {self._topic_name} with access {self._access!r}; use one of "
+                f"{', '.join(get_args(Access))}"
+            )
         if self._wanted_name:
             checked_name(self._wanted_name, "a producer")
         broker = self._broker
@@ -294,4 +299,10 @@ def milliseconds(time: datetime | int | None) -> int:
     """Return milliseconds since the epoch; an int is nanoseconds, None gives 0."""
     if time is None:
         return 0
-    return time // 1_000_000 if isinstance(time, int) else round(time.timestamp() * 1000)
+    if isinstance(time, datetime):
+        return round(time.timestamp() * 1000)
+    if not isinstance(time, int):
+        raise TypeError(
+            f"event_time must be a datetime, nanoseconds since 1970 (int) or None, not {time!r:.50}"
+        )
+    return time // 1_000_000

@@ -214,7 +214,7 @@ class ProducerOpen(Event, frozen=True):
         if self.access == "shared" and exclusive:
             raise Busy(f"{topic.name} has an exclusive producer, or one that waits to be; wait for its end")
         if self.access == "exclusive" and (others or waiting):
-            raise Busy(f"{topic.name} has {others} producers and {waiting} that wait; wait, or fence")
+            raise Busy(f"{topic.name} has {others} attached and {waiting} waiting producers; wait, or fence")
         if self.access != "shared" and 0 <= self.epoch < topic.epoch:
             raise Fenced(
                 f"{topic.name} had another exclusive producer since: its epoch is {topic.epoch}, "
