@@ -292,7 +292,6 @@ ACCEPTED: list[tuple[Rule, dict[str, str]]] = [
     (tidy.forbidden_words, {"a.md": "$XDG/home/x, a/work/b and framework/ and rooted/"}),
     (language.unclear_sentences, {"src/a.py": "x = '# nobody'  # noqa: who\n"}),
     (language.unclear_sentences, {"src/a.py": '"""A.\n\n>>> who()\nnobody\n"""\ny = """\n# who\n"""'}),
-    (language.unclear_sentences, {"src/a.py": "# nobody", language.OLDER: "src/a.py\n"}),
     (language.unclear_sentences, {"docs/a.md": f"```\n{LONG_SENTENCE}\n```\nThere is no `who`. What is it?"}),
 ]
 
