@@ -14,7 +14,7 @@ namespace {
 class Search {
  public:
     Search(Model& model, const Rules& rules, const Limits& limits)
-        : machine_(model, rules), limits_(limits), visited_(limits.bytes) {}
+        : runner_(model, rules), limits_(limits), visited_(limits.bytes) {}
 
     Report depth_first();
     Report breadth_first();
@@ -33,7 +33,7 @@ class Search {
     void fail(const Violation& violation, const std::vector<Transition>& path);
     void finish();
 
-    Machine machine_;
+    Runner runner_;
     Limits limits_;
     Visited visited_;
     Report report_;
@@ -45,28 +45,28 @@ class Search {
 void Search::arrive(const State& s) {
     ++report_.states;
     const u64 dice = scramble(s.cells_hash.high + report_.states);
-    const bool quiet = machine_.quiescent(s);
+    const bool quiet = runner_.quiescent(s);
     if (quiet || (limits_.audit_every != 0 && dice % limits_.audit_every == 0)) {
         ++report_.audits;
-        machine_.model().audit(machine_, s, quiet);
+        runner_.model().audit(runner_, s, quiet);
     }
     if (limits_.progress_every != 0 && (dice >> 20) % limits_.progress_every == 0)
         check_progress(s);
 }
 
 void Search::check_progress(const State& s) {
-    for (int p = 0; p < machine_.processes(); ++p) {
+    for (int p = 0; p < runner_.processes(); ++p) {
         if (s.process[static_cast<std::size_t>(p)].status != Status::running) continue;
-        machine_.copy(scratch_, s);
+        runner_.copy(scratch_, s);
         ++report_.solo_runs;
-        std::optional<int> steps = machine_.run_step_alone(scratch_, p, limits_.solo_steps_max);
+        std::optional<int> steps = runner_.run_step_alone(scratch_, p, limits_.solo_steps_max);
         if (steps) {
             report_.solo_steps = std::max(report_.solo_steps, *steps);
             continue;
         }
         // It may sleep or wait for a byte, if that is what its operation is for.
         const Process& process = scratch_.process[static_cast<std::size_t>(p)];
-        const Kind kind = machine_.nodes().access(process.node).kind;
+        const Kind kind = runner_.nodes().access(process.node).kind;
         if (process.status == Status::sleeping || kind == Kind::await_byte) continue;
         throw Violation("progress", "p" + std::to_string(p) +
                                         ", running alone, does not finish its operation within " +
@@ -76,13 +76,14 @@ void Search::check_progress(const State& s) {
 
 void Search::check_end(const State& s, const std::vector<Transition>& moves) const {
     for (const Transition& t : moves) {
-        if (t.action == Action::step || t.action == Action::spurious || t.action == Action::timeout)
+        if (t.kind == TransitionKind::step || t.kind == TransitionKind::spurious ||
+            t.kind == TransitionKind::timeout)
             return;
     }
-    for (int p = 0; p < machine_.processes(); ++p) {
+    for (int p = 0; p < runner_.processes(); ++p) {
         const Status status = s.process[static_cast<std::size_t>(p)].status;
         if (status != Status::running && status != Status::sleeping) continue;
-        if (machine_.model().may_wait_forever(machine_, s, p)) continue;
+        if (runner_.model().may_wait_forever(runner_, s, p)) continue;
         throw Violation("deadlock", "p" + std::to_string(p) + " waits for ever");
     }
 }
@@ -90,22 +91,22 @@ void Search::check_end(const State& s, const std::vector<Transition>& moves) con
 void Search::fail(const Violation& violation, const std::vector<Transition>& path) {
     report_.check = violation.check;
     report_.violation = violation.what();
-    State now = machine_.initial();
+    State now = runner_.initial();
     State next{};
     for (const Transition& t : path) {
-        report_.schedule.push_back(machine_.describe(now, t));
-        machine_.copy(next, now);
+        report_.schedule.push_back(runner_.describe(now, t));
+        runner_.copy(next, now);
         try {
-            machine_.apply(next, now, t);
+            runner_.apply(next, now, t);
         } catch (const Violation&) {
             break;  // the last one
         }
-        machine_.copy(now, next);
+        runner_.copy(now, next);
     }
 }
 
 void Search::finish() {
-    report_.histories = machine_.nodes().size();
+    report_.histories = runner_.nodes().size();
     report_.seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
 }
@@ -115,7 +116,7 @@ Report Search::depth_first() {
     std::vector<Transition> moves, scratch_moves;
     std::size_t depth = 0;  // of the frame on top
     auto open = [&](Frame& frame) {
-        machine_.transitions(frame.state, scratch_moves);
+        runner_.transitions(frame.state, scratch_moves);
         frame.first = frame.next = static_cast<u32>(moves.size());
         moves.insert(moves.end(), scratch_moves.begin(), scratch_moves.end());
         frame.end = static_cast<u32>(moves.size());
@@ -123,8 +124,8 @@ Report Search::depth_first() {
     bool stopped = false;
     bool opened = false;
     try {
-        stack[0].state = machine_.initial();
-        visited_.insert(machine_.hash(stack[0].state));
+        stack[0].state = runner_.initial();
+        visited_.insert(runner_.hash(stack[0].state));
         open(stack[0]);
         opened = true;
         arrive(stack[0].state);
@@ -139,10 +140,10 @@ Report Search::depth_first() {
             Frame& frame = stack[depth];
             Frame& child = stack[depth + 1];
             const Transition t = moves[frame.next++];
-            machine_.copy(child.state, frame.state);
-            machine_.apply(child.state, frame.state, t);
+            runner_.copy(child.state, frame.state);
+            runner_.apply(child.state, frame.state, t);
             ++report_.transitions;
-            if (!visited_.insert(machine_.hash(child.state))) continue;
+            if (!visited_.insert(runner_.hash(child.state))) continue;
             if (report_.states >= limits_.states) {
                 stopped = true;
                 break;
@@ -184,24 +185,24 @@ Report Search::breadth_first() {
     };
     bool arriving = true;
     try {
-        queue.push_back(machine_.initial());
+        queue.push_back(runner_.initial());
         origins.push_back({0, {}});
-        visited_.insert(machine_.hash(queue.front()));
+        visited_.insert(runner_.hash(queue.front()));
         arrive(queue.front());
         State child{};
         for (; !queue.empty() && report_.states < limits_.states; ++at) {
             const State now = queue.front();
             queue.pop_front();
-            machine_.transitions(now, moves);
+            runner_.transitions(now, moves);
             arriving = true;
             check_end(now, moves);
             for (const Transition& move : moves) {
                 t = move;
                 arriving = false;
-                machine_.copy(child, now);
-                machine_.apply(child, now, t);
+                runner_.copy(child, now);
+                runner_.apply(child, now, t);
                 ++report_.transitions;
-                if (!visited_.insert(machine_.hash(child))) continue;
+                if (!visited_.insert(runner_.hash(child))) continue;
                 arrive(child);
                 origins.push_back({at, t});
                 queue.push_back(child);

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "model/machine.hpp"
+#include "model/runner.hpp"
 
 namespace model {
 

@@ -39,7 +39,7 @@ struct Violation : std::runtime_error {
         : std::runtime_error(check_ + ": " + text), check(std::move(check_)) {}
 };
 
-class Machine;
+class Runner;
 
 class Model {
  public:
@@ -58,13 +58,13 @@ class Model {
     virtual void initial(State&) const {}
 
     // After every access that changed something or completed a step. Throws Violation.
-    virtual void check(const Machine&, const State& /*before*/, const State& /*after*/, int /*p*/,
+    virtual void check(const Runner&, const State& /*before*/, const State& /*after*/, int /*p*/,
                        const Access&, bool /*completed*/) const {}
     // In states in which no operation is under way (`quiescent`), and in some of the others. May kill processes and run
     // the auditor in the copies it makes. Throws Violation.
-    virtual void audit(Machine&, const State&, bool /*quiescent*/) const {}
+    virtual void audit(Runner&, const State&, bool /*quiescent*/) const {}
     // Nothing can happen any more, and this process is not finished: is that as it should be?
-    virtual bool may_wait_forever(const Machine&, const State&, int /*p*/) const { return false; }
+    virtual bool may_wait_forever(const Runner&, const State&, int /*p*/) const { return false; }
 
     virtual std::string step_name(int p, const Local& local) const = 0;
     virtual std::string value_text(int cell, u64 value) const;

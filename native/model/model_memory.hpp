@@ -58,7 +58,7 @@ class ModelMemory {
     }
 
     // Under sequential consistency a fence does nothing. SEAM: with store buffers it would be an access that is enabled
-    // only when the process's buffer is empty; see the comment on Machine::execute.
+    // only when the process's buffer is empty; see the comment on Runner::execute.
     void fence() {}
 
     void write_block(std::byte* at, BlockHeader header, const std::byte* data, std::size_t size) {

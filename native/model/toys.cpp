@@ -53,7 +53,7 @@ class ToyModel : public Model {
 class Counter final : public ToyModel {
  public:
     explicit Counter(bool sound) : ToyModel(2, 1), sound_(sound) {}
-    void audit(Machine&, const State& s, bool) const override {
+    void audit(Runner&, const State& s, bool) const override {
         if (over(s) && value(s, 0) != 2)
             throw Violation("lost-update", "two added one, there is one");
     }
@@ -143,10 +143,10 @@ class HandOver final : public ToyModel {
         s.set(0, {1, 0});
         s.set(world.lock(0), {1, 0});
     }
-    void audit(Machine& machine, const State& s, bool) const override {
+    void audit(Runner& runner, const State& s, bool) const override {
         State copy = s;
-        machine.kill_all(copy);
-        if (!machine.run_auditor(copy, 100)) throw Violation("drain", "recovery does not end");
+        runner.kill_all(copy);
+        if (!runner.run_auditor(copy, 100)) throw Violation("drain", "recovery does not end");
         if (value(copy, 0) + value(copy, 1) != 1)
             throw Violation("lost", "the token is gone, or there are two");
     }

@@ -11,21 +11,21 @@ class QueueAccount {
         : setting_(setting), geometry_(setting.geometry) {}
 
     // Lets the auditor recover and drain `s`, and compares what it found with what the processes remember.
-    void settle_up(Machine& machine, State& s, bool all_dead) const {
+    void settle_up(Runner& runner, State& s, bool all_dead) const {
         Pasts pasts{};
-        for (int p = 0; p < setting_.processes(); ++p) remember(machine, s, p, pasts);
-        if (!machine.run_auditor(s, kAuditorAccessesMax))
+        for (int p = 0; p < setting_.processes(); ++p) remember(runner, s, p, pasts);
+        if (!runner.run_auditor(s, kAuditorAccessesMax))
             throw Violation("drain", "the auditor does not finish");
-        const Ghost auditor = machine.local(s, setting_.processes()).as<Ghost>();
+        const Ghost auditor = runner.local(s, setting_.processes()).as<Ghost>();
         for (u32 id = 0; id < setting_.messages; ++id) message(id, pasts[id], auditor);
-        all_or_none(machine, s, pasts, auditor);
+        all_or_none(runner, s, pasts, auditor);
         if (all_dead) nothing_left(s, auditor);
     }
 
     // The living stand still in the middle of what they do, perhaps for ever: what the dead left is handed on nevertheless.
     // (The auditor itself complains of what it finds only after explicit recovery.)
-    void hand_on(Machine& machine, State& s) const {
-        if (!machine.run_auditor(s, kAuditorAccessesMax))
+    void hand_on(Runner& runner, State& s) const {
+        if (!runner.run_auditor(s, kAuditorAccessesMax))
             throw Violation("drain", "the auditor does not finish while others stand still");
         nothing_left_of_the_dead(s);
     }
@@ -44,14 +44,14 @@ class QueueAccount {
     };
     using Pasts = std::array<Past, kMessagesMax + 1>;
 
-    void remember(const Machine& machine, const State& s, int p, Pasts& pasts) const {
-        const Ghost ghost = machine.local(s, p).as<Ghost>();
+    void remember(const Runner& runner, const State& s, int p, Pasts& pasts) const {
+        const Ghost ghost = runner.local(s, p).as<Ghost>();
         for (u32 id = 0; id < setting_.messages; ++id) {
             if (ghost.put & bit(id)) pasts[id].fate = Fate::put;
             pasts[id].settled += (ghost.settled & bit(id)) != 0;
             pasts[id].delivered += ghost.deliveries(id);
         }
-        if (machine.alive(s, p)) {
+        if (runner.alive(s, p)) {
             for (int i = 0; i < ghost.held_count; ++i) ++pasts[held_id(s, ghost.at(i))].held;
             return;
         }
@@ -96,12 +96,12 @@ class QueueAccount {
     }
 
     // The messages of one put_many appear together or not at all, also if the writer died.
-    void all_or_none(const Machine& machine, const State& s, const Pasts& pasts,
+    void all_or_none(const Runner& runner, const State& s, const Pasts& pasts,
                      const Ghost& auditor) const {
         if (setting_.config.at_most_once) return;
         for (int p = 0; p < setting_.processes(); ++p) {
-            const Operation* last = setting_.operation(p, machine.local(s, p).as<Ghost>());
-            if (machine.alive(s, p) || last == nullptr) continue;
+            const Operation* last = setting_.operation(p, runner.local(s, p).as<Ghost>());
+            if (runner.alive(s, p) || last == nullptr) continue;
             u32 seen = 0, hidden = 0;
             for (u32 i = 0; i < last->granules.size(); ++i) {
                 const u32 id = last->first_id + i;

@@ -11,26 +11,26 @@ class QueueChecks {
     explicit QueueChecks(const QueueSetting& setting)
         : setting_(setting), geometry_(setting.geometry) {}
 
-    void after(const Machine& machine, const State& before, const State& now, int p,
+    void after(const Runner& runner, const State& before, const State& now, int p,
                const Access& access, bool completed) const {
         words(before, now, access.cell);
         if (access.kind == Kind::plain_write) writer(before, p, access);
         if (p == setting_.processes()) return;
-        owners(machine, now);
+        owners(runner, now);
         if (completed) {
-            delivery(machine, before, now, p);
-            end(machine, before, now, p);
+            delivery(runner, before, now, p);
+            end(runner, before, now, p);
         }
     }
 
     // I6, in a state without operations under way: a RETRY behind R is announced. Excepted are the dead whose own
     // announcement may be missing: one that died while giving back, and a recoverer, which takes a second death.
-    void returns(const Machine& machine, const State& s) const {
+    void returns(const Runner& runner, const State& s) const {
         if (setting_.config.deliveries_max != 0) return;
-        if (machine.rules().crashes - s.crashes_left > 1) return;
+        if (runner.rules().crashes - s.crashes_left > 1) return;
         for (int p = 0; p < setting_.processes(); ++p) {
-            const Operation* last = setting_.operation(p, machine.local(s, p).as<Ghost>());
-            if (!machine.alive(s, p) && last != nullptr && last->op == Op::back) return;
+            const Operation* last = setting_.operation(p, runner.local(s, p).as<Ghost>());
+            if (!runner.alive(s, p) && last != nullptr && last->op == Op::back) return;
         }
         if (QueueSetting::value(s, setting_.made) != QueueSetting::value(s, setting_.scanned))
             return;
@@ -104,12 +104,12 @@ class QueueChecks {
     }
 
     // I5: a message that a living process holds is TAKEN by that process alone.
-    void owners(const Machine& machine, const State& s) const {
+    void owners(const Runner& runner, const State& s) const {
         for (int p = 0; p < setting_.processes(); ++p) {
-            if (!machine.alive(s, p)) continue;
+            if (!runner.alive(s, p)) continue;
             const u32 node = s.process[static_cast<std::size_t>(p)].node;
-            const Ghost ghost = machine.nodes().local(node).as<Ghost>();
-            const bool begun = !machine.nodes().at_root(node);
+            const Ghost ghost = runner.nodes().local(node).as<Ghost>();
+            const bool begun = !runner.nodes().at_root(node);
             for (int i = 0; i < ghost.held_count; ++i) {
                 if (i == 0 && begun && setting_.releasing(p, ghost)) continue;
                 const Taken taken = setting_.taken_of(ghost.at(i), setting_.slot(p));
@@ -122,23 +122,23 @@ class QueueChecks {
     }
 
     // A step of p is complete: was something delivered, and could it be?
-    void delivery(const Machine& machine, const State& before, const State& now, int p) const {
-        const Ghost old = machine.local(before, p).as<Ghost>();
-        const Ghost fresh = machine.local(now, p).as<Ghost>();
+    void delivery(const Runner& runner, const State& before, const State& now, int p) const {
+        const Ghost old = runner.local(before, p).as<Ghost>();
+        const Ghost fresh = runner.local(now, p).as<Ghost>();
         if (old.delivered == fresh.delivered) return;
         int which = 0;
         while (old.at(which).known) ++which;
         const u32 redelivered = old.at(which).id, id = fresh.at(which).id;
         u32 earlier = old.deliveries(id);
         for (int q = 0; q < setting_.processes(); ++q) {
-            if (q != p) earlier += machine.local(now, q).as<Ghost>().deliveries(id);
+            if (q != p) earlier += runner.local(now, q).as<Ghost>().deliveries(id);
         }
         if (earlier > redelivered) {
             throw Violation("count", text_of("message #", id, " was delivered ", earlier,
                                              " times before, its count says ", redelivered));
         }
         // Each death may have ended a delivery that the dead one had not read yet; nothing else is counted.
-        const u32 deaths = static_cast<u32>(machine.rules().crashes - now.crashes_left);
+        const u32 deaths = static_cast<u32>(runner.rules().crashes - now.crashes_left);
         if (redelivered > earlier + deaths) {
             throw Violation("count", text_of("message #", id, " was delivered ", earlier,
                                              " times before, its count says ", redelivered,
@@ -151,9 +151,9 @@ class QueueChecks {
     }
 
     // A get that looked at the living and the dead said "closed": nothing can come any more, except what it holds itself.
-    void end(const Machine& machine, const State& before, const State& now, int p) const {
-        if (machine.local(before, p).as<Ghost>().saw_end ||
-            !machine.local(now, p).as<Ghost>().saw_end)
+    void end(const Runner& runner, const State& before, const State& now, int p) const {
+        if (runner.local(before, p).as<Ghost>().saw_end ||
+            !runner.local(now, p).as<Ghost>().saw_end)
             return;
         for (u64 position = unsealed(QueueSetting::value(now, setting_.tail));;) {
             const u64 word = setting_.descriptor(now, position);

@@ -39,37 +39,37 @@ class QueueModel final : public Model {
         return more;
     }
 
-    void check(const Machine& machine, const State& before, const State& after, int p,
+    void check(const Runner& runner, const State& before, const State& after, int p,
                const Access& access, bool completed) const override {
-        checks_.after(machine, before, after, p, access, completed);
+        checks_.after(runner, before, after, p, access, completed);
     }
 
     // As it is, with the living keeping their messages, and as if all processes died now.
-    void audit(Machine& machine, const State& s, bool quiescent) const override {
-        const bool died = s.crashes_left != machine.rules().crashes;
-        if (!machine.releasing(s) && (quiescent || died)) {
-            machine.copy(audited_, s);
+    void audit(Runner& runner, const State& s, bool quiescent) const override {
+        const bool died = s.crashes_left != runner.rules().crashes;
+        if (!runner.releasing(s) && (quiescent || died)) {
+            runner.copy(audited_, s);
             if (quiescent) {
-                checks_.returns(machine, s);
-                account_.settle_up(machine, audited_, false);
+                checks_.returns(runner, s);
+                account_.settle_up(runner, audited_, false);
             } else {
-                account_.hand_on(machine, audited_);
+                account_.hand_on(runner, audited_);
             }
         }
-        machine.copy(audited_, s);
-        machine.kill_all(audited_);
-        account_.settle_up(machine, audited_, true);
+        runner.copy(audited_, s);
+        runner.kill_all(audited_);
+        account_.settle_up(runner, audited_, true);
     }
 
     // A process that wants a slot whose holder lives on. And one that waits for the end of the stream until a living
     // holder has settled the last message. No bell is rung for that, but behind a named owner it looks every 0.5 ms.
-    bool may_wait_forever(const Machine& machine, const State& s, int p) const override {
-        const Ghost ghost = machine.local(s, p).as<Ghost>();
+    bool may_wait_forever(const Runner& runner, const State& s, int p) const override {
+        const Ghost ghost = runner.local(s, p).as<Ghost>();
         const Operation* operation = setting_.operation(p, ghost);
         if (operation != nullptr && operation->op == Op::wait_get && ghost.phase == kSleepNamed) {
             return checks_.at_end(s);
         }
-        return machine.nodes().access(s.process[static_cast<std::size_t>(p)].node).kind ==
+        return runner.nodes().access(s.process[static_cast<std::size_t>(p)].node).kind ==
                Kind::await_byte;
     }
 

@@ -6,9 +6,9 @@
 #include <bit>
 
 #include "holdfast/queue/queue.hpp"
-#include "model/machine.hpp"
 #include "model/queue/model.hpp"
 #include "model/queue/program.hpp"
+#include "model/runner.hpp"
 #include "model/text.hpp"
 
 namespace model {

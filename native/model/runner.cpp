@@ -1,4 +1,4 @@
-#include "model/machine.hpp"
+#include "model/runner.hpp"
 
 #include <cstdio>
 
@@ -22,7 +22,7 @@ std::string Model::value_text(int cell, u64 value) const {
     return text;
 }
 
-Machine::Machine(Model& model, const Rules& rules)
+Runner::Runner(Model& model, const Rules& rules)
     : model_(model),
       rules_(rules),
       processes_(model.processes()),
@@ -32,7 +32,7 @@ Machine::Machine(Model& model, const Rules& rules)
         throw std::logic_error("too many processes: raise kProcessesMax");
 }
 
-State Machine::initial() {
+State Runner::initial() {
     State s{};
     for (int c = 0; c < world().cells(); ++c) s.set(c, {world().info(c).initial, 0});
     for (int p = 0; p < processes_; ++p) {
@@ -45,22 +45,22 @@ State Machine::initial() {
     return s;
 }
 
-bool Machine::enabled(const State& s, int p) const {
+bool Runner::enabled(const State& s, int p) const {
     const Process& process = process_of(s, p);
     if (process.status != Status::running) return false;
     const Access& access = nodes_.access(process.node);
     return access.kind != Kind::await_byte || value(s, access.cell) == 0;
 }
 
-void Machine::transitions(const State& s, std::vector<Transition>& out) const {
+void Runner::transitions(const State& s, std::vector<Transition>& out) const {
     out.clear();
     for (int p = 0; p < processes_; ++p) {
         const Process& process = process_of(s, p);
         const u8 id = static_cast<u8>(p);
-        if (enabled(s, p)) out.push_back({id, Action::step, 0});
+        if (enabled(s, p)) out.push_back({id, TransitionKind::step, 0});
         if (process.status == Status::sleeping) {
-            if (rules_.spurious) out.push_back({id, Action::spurious, 0});
-            if (rules_.timeouts) out.push_back({id, Action::timeout, 0});
+            if (rules_.spurious) out.push_back({id, TransitionKind::spurious, 0});
+            if (rules_.timeouts) out.push_back({id, TransitionKind::timeout, 0});
         }
         if (process.status == Status::absent || process.status == Status::gone) continue;
         const bool dead = process.status == Status::dead;
@@ -69,17 +69,18 @@ void Machine::transitions(const State& s, std::vector<Transition>& out) const {
         // step of its own only together with the release of its first byte, whichever that is.
         for (int cell : world().locks()) {
             if (holds_byte(value(s, cell), p)) {
-                out.push_back({id, dead ? Action::release : Action::crash, static_cast<u8>(cell)});
+                out.push_back({id, dead ? TransitionKind::release : TransitionKind::crash,
+                               static_cast<u8>(cell)});
             }
         }
     }
 }
 
-void Machine::apply(State& s, const State& before, Transition t) {
+void Runner::apply(State& s, const State& before, Transition t) {
     const int p = t.process;
     Process& process = process_of(s, p);
-    switch (t.action) {
-        case Action::step: {
+    switch (t.kind) {
+        case TransitionKind::step: {
             const Access access = nodes_.access(process.node);
             Executed done = execute(s, p, access);
             bool completed = false;
@@ -88,7 +89,7 @@ void Machine::apply(State& s, const State& before, Transition t) {
                 model_.check(*this, before, s, p, access, completed);
             break;
         }
-        case Action::crash:
+        case TransitionKind::crash:
             --s.crashes_left;
             process.status = Status::dead;
             process.bell = 0;
@@ -96,15 +97,15 @@ void Machine::apply(State& s, const State& before, Transition t) {
                 nodes_.root_of(process.node);  // what it had seen in its last step died with it
             release_byte(s, p, t.cell);
             break;
-        case Action::release:
+        case TransitionKind::release:
             release_byte(s, p, t.cell);
             break;
-        case Action::spurious:
+        case TransitionKind::spurious:
             process.status = Status::running;
             process.bell = 0;
             move(s, p, static_cast<u64>(Woken::woken));
             break;
-        case Action::timeout:
+        case TransitionKind::timeout:
             process.status = Status::running;
             process.bell = 0;
             move(s, p, static_cast<u64>(Woken::timed_out));
@@ -117,7 +118,7 @@ void Machine::apply(State& s, const State& before, Transition t) {
 // Loads would look into the own buffer first. Read-modify-writes and Memory::fence() would drain it.
 // transitions() would have one more action: "the oldest buffered store of p reaches memory". After a crash, all buffered
 // stores reach memory: the kernel does not lose the stores of a dead process.
-Machine::Executed Machine::execute(State& s, int p, const Access& access) {
+Runner::Executed Runner::execute(State& s, int p, const Access& access) {
     const int c = access.cell;
     const Cell cell = s.cell[static_cast<std::size_t>(c)];
     const u64 mask = world().info(c).width == 4 ? 0xffffffffu : ~u64{0};
@@ -197,7 +198,7 @@ Machine::Executed Machine::execute(State& s, int p, const Access& access) {
     throw std::logic_error("a finished process was scheduled");
 }
 
-void Machine::move(State& s, int p, u64 observed, bool* completed) {
+void Runner::move(State& s, int p, u64 observed, bool* completed) {
     Process& process = process_of(s, p);
     Nodes::Child child = nodes_.child(process.node, observed);
     process.node = child.node;
@@ -210,14 +211,14 @@ void Machine::move(State& s, int p, u64 observed, bool* completed) {
 }
 
 // The next process that takes the byte learns what all processes that released it knew.
-void Machine::let_go(State& s, int p, int cell) {
+void Runner::let_go(State& s, int p, int cell) {
     const Cell now = s.cell[static_cast<std::size_t>(cell)];
     const u64 mine = process_of(s, p).unknown;
     const bool shared = (now.value & kSharedByte) != 0;
     s.set(cell, {byte_without(now.value, p), shared ? now.unknown & mine : mine});
 }
 
-void Machine::release_byte(State& s, int p, int cell) {
+void Runner::release_byte(State& s, int p, int cell) {
     let_go(s, p, cell);
     for (int other : world().locks()) {
         if (holds_byte(value(s, other), p)) return;
@@ -226,7 +227,7 @@ void Machine::release_byte(State& s, int p, int cell) {
     knowledge_.release_process(s, p);
 }
 
-bool Machine::quiescent(const State& s) const {
+bool Runner::quiescent(const State& s) const {
     for (int p = 0; p < processes_; ++p) {
         const Process& process = process_of(s, p);
         if (process.status == Status::sleeping) return false;
@@ -235,7 +236,7 @@ bool Machine::quiescent(const State& s) const {
     return true;
 }
 
-std::optional<int> Machine::run_step_alone(State& s, int p, int limit) {
+std::optional<int> Runner::run_step_alone(State& s, int p, int limit) {
     for (int steps = 0; steps < limit; ++steps) {
         if (process_of(s, p).status == Status::finished) return steps;
         if (!enabled(s, p)) return std::nullopt;
@@ -249,7 +250,7 @@ std::optional<int> Machine::run_step_alone(State& s, int p, int limit) {
     return std::nullopt;
 }
 
-bool Machine::run_auditor(State& s, int limit) {
+bool Runner::run_auditor(State& s, int limit) {
     const int p = processes_;
     process_of(s, p) = {nodes_.root(p, model_.start(p)), Status::running, 0, 0};
     for (int steps = 0; steps < limit; ++steps) {
@@ -266,7 +267,7 @@ bool Machine::run_auditor(State& s, int limit) {
     return false;
 }
 
-void Machine::kill_all(State& s) {
+void Runner::kill_all(State& s) {
     for (int p = 0; p < processes_; ++p) {
         Process& process = process_of(s, p);
         if (process.status == Status::absent || process.status == Status::gone) continue;
@@ -279,7 +280,7 @@ void Machine::kill_all(State& s) {
     }
 }
 
-bool Machine::releasing(const State& s) const {
+bool Runner::releasing(const State& s) const {
     for (int cell : world().locks()) {
         for (int p = 0; p < processes_; ++p) {
             if (holds_byte(value(s, cell), p) && process_of(s, p).status == Status::dead)
@@ -289,19 +290,19 @@ bool Machine::releasing(const State& s) const {
     return false;
 }
 
-std::string Machine::describe(const State& before, Transition t) const {
+std::string Runner::describe(const State& before, Transition t) const {
     const int p = t.process;
     const Process& process = process_of(before, p);
-    switch (t.action) {
-        case Action::crash:
+    switch (t.kind) {
+        case TransitionKind::crash:
             return text_of("p", p, " DIES; the kernel releases ", world().info(t.cell).name);
-        case Action::release:
+        case TransitionKind::release:
             return text_of("p", p, " (dead): the kernel releases ", world().info(t.cell).name);
-        case Action::spurious:
+        case TransitionKind::spurious:
             return text_of("p", p, " wakes for no reason");
-        case Action::timeout:
+        case TransitionKind::timeout:
             return text_of("p", p, " has waited long enough");
-        case Action::step:
+        case TransitionKind::step:
             break;
     }
     const Access& a = nodes_.access(process.node);
@@ -312,7 +313,7 @@ std::string Machine::describe(const State& before, Transition t) const {
     return text;
 }
 
-std::string Machine::access_text(const Access& a, u64 found) const {
+std::string Runner::access_text(const Access& a, u64 found) const {
     const std::string& name = world().info(a.cell).name;
     const std::string_view order = order_name(a.order);
     auto show = [&](u64 v) { return model_.value_text(a.cell, v); };

@@ -1,4 +1,4 @@
-// The machine that runs the processes of a model: what can happen in a state, and what it leads to.
+// Runs the processes of a model: the transitions that a state has, and the states that they lead to.
 #pragma once
 
 #include <optional>
@@ -9,7 +9,7 @@
 
 namespace model {
 
-enum class Action : u8 {
+enum class TransitionKind : u8 {
     step,      // the next access of a process
     crash,     // it dies; the kernel releases the lock byte `cell` first
     release,   // the kernel releases the next lock byte of a dead process
@@ -19,7 +19,7 @@ enum class Action : u8 {
 
 struct Transition {
     u8 process = 0;
-    Action action = Action::step;
+    TransitionKind kind = TransitionKind::step;
     u8 cell = 0;
 };
 
@@ -32,9 +32,9 @@ struct Rules {
     bool whole_blocks = false;  // a block is written in one access, not granule by granule
 };
 
-class Machine {
+class Runner {
  public:
-    Machine(Model& model, const Rules& rules);
+    Runner(Model& model, const Rules& rules);
 
     Model& model() { return model_; }
     const Model& model() const { return model_; }
