@@ -18,18 +18,18 @@ STEP_ITEMS = 50
 class Line:
     """Queues the work of one loop that waits for its next step."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
+    def __init__(self) -> None:
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._scheduled = False
 
     def wait(self) -> asyncio.Future[None]:
         """Wait at the end of the line."""
-        turn = self._loop.create_future()
+        loop = asyncio.get_running_loop()
+        turn = loop.create_future()
         self._waiting.append(turn)
         if not self._scheduled:
             self._scheduled = True
-            self._loop.call_soon(self._next)
+            loop.call_soon(self._next)
         return turn
 
     def _next(self) -> None:
@@ -41,10 +41,11 @@ class Line:
                 break
         if self._waiting:
             self._scheduled = True
-            self._loop.call_soon(self._next)
+            asyncio.get_running_loop().call_soon(self._next)
 
 
 _lines: WeakKeyDictionary[asyncio.AbstractEventLoop, Line] = WeakKeyDictionary()
+"""A line has no reference to its loop, which would otherwise stay here for ever."""
 
 
 class Steps:
@@ -80,5 +81,5 @@ class Steps:
         loop = asyncio.get_running_loop()
         line = _lines.get(loop)
         if line is None:
-            line = _lines[loop] = Line(loop)
+            line = _lines[loop] = Line()
         await line.wait()

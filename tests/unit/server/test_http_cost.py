@@ -5,6 +5,8 @@ A page is made once for all, a slow body delays no other request, and answers le
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from unittest import mock
 
 import pytest
@@ -107,6 +109,20 @@ def test_a_look_at_a_crowd_takes_small_steps(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_topic_may_be_deleted_while_it_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     """internalStats answered 412 with words of the core: `topic 5 is not known to the log`."""
     checks.a_topic_may_be_deleted_while_it_is_shown(monkeypatch)
+
+
+def test_steps_do_not_keep_loops_alive() -> None:
+    """Each loop that had computed an answer stayed in memory: its line of steps referred to it."""
+    loops = list[weakref.ref[asyncio.AbstractEventLoop]]()
+
+    async def answer() -> None:
+        loops.append(weakref.ref(asyncio.get_running_loop()))
+        await asyncio.gather(*(Steps().pause() for _ in range(3)))
+
+    for _ in range(3):
+        asyncio.run(answer())
+    gc.collect()
+    assert [loop() for loop in loops] == [None] * 3
 
 
 def test_acknowledgements_may_come_while_ranges_are_counted() -> None:
