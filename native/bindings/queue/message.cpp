@@ -253,9 +253,13 @@ PyObject* messages_give_back(PyObject* object, PyObject*) {
 
 PyObject* messages_tobytes(PyObject* object, PyObject*) {
     auto* self = reinterpret_cast<MessagesObject*>(object);
-    if (!usable(self->queue)) return nullptr;
     PyObject* list = PyList_New(self->count);
-    for (Py_ssize_t i = 0; list != nullptr && i < self->count; ++i) {
+    if (list == nullptr) return nullptr;
+    if (!usable(self->queue)) {  // after the allocation: a finaliser that it runs may detach
+        Py_DECREF(list);
+        return nullptr;
+    }
+    for (Py_ssize_t i = 0; i < self->count; ++i) {
         Slot& slot = self->slots[i];
         if (slot.fate != Fate::held) [[unlikely]] {
             raise("Misuse", "message " + std::to_string(i) +

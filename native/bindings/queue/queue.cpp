@@ -102,6 +102,7 @@ class Bytes {
         payload = {static_cast<const std::byte*>(view_.buf), static_cast<u64>(view_.len)};
         return true;
     }
+    bool held() const { return held_; }  // false: of an object that is exactly bytes
 
  private:
     Py_buffer view_{};
@@ -130,6 +131,7 @@ PyObject* queue_put(PyObject* object, PyObject* const* args, Py_ssize_t count, P
     Bytes bytes;
     Payload payload;
     if (!bytes.get(given[0], payload) || too_large(self, payload.size)) return nullptr;
+    if (bytes.held() && !usable(self)) return nullptr;  // `__buffer__` may have detached
     if (!put_payloads(self, "put", {&payload, 1}, timeout)) return nullptr;
     Py_RETURN_NONE;
 }

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -162,3 +164,40 @@ def test_an_overwritten_control_word_is_an_error_not_a_crash(q: Queue, word: str
             pass
     assert told
     assert all("holdfast doctor q" in words for words in told)
+
+
+class Detaching:
+    """Detaches a queue when it is collected."""
+
+    def __init__(self, queue: Queue) -> None:
+        self._queue = queue
+        self._cycle = self
+
+    def __del__(self) -> None:
+        self._queue.detach()
+
+
+def test_a_finaliser_detaches_before_a_batch_is_copied(q: Queue) -> None:
+    """The copies were of blocks that `detach` had given back: other consumers could have them."""
+    q.put_many([b"a", b"b"])
+    copy, enable, threshold = q.get_many(2).tobytes, gc.enable, gc.get_threshold()
+
+    def collect_and_copy() -> None:
+        gc.set_threshold(1)
+        Detaching(q)
+        unused: list[list[int]] = [[] for _ in range(1000)]  # so that the next list is allocated
+        enable()
+        copy()  # Python 3.11 collects in that allocation, later ones before the call or after it
+        assert unused
+        q.put(b"c")
+
+    gc.collect()
+    gc.disable()
+    try:
+        with pytest.raises(Misuse, match="was detached") as caught:
+            collect_and_copy()
+        where = caught.traceback[-1].lineno - caught.traceback[-1].frame.code.firstlineno
+        assert where == 5 or sys.version_info >= (3, 12)
+    finally:
+        gc.set_threshold(*threshold)
+        gc.enable()

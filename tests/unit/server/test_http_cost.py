@@ -112,7 +112,7 @@ def test_a_topic_may_be_deleted_while_it_is_shown(monkeypatch: pytest.MonkeyPatc
 
 
 def test_steps_do_not_keep_loops_alive() -> None:
-    """Each loop that had computed an answer stayed in memory: its line of steps referred to it."""
+    """Each loop with a long answer stayed in memory: its line referred to it."""
     loops = list[weakref.ref[asyncio.AbstractEventLoop]]()
 
     async def answer() -> None:
