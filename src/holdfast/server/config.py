@@ -377,7 +377,7 @@ def _out_of_bounds(config: Config) -> Iterator[tuple[str, str]]:
         for each in fields(part):
             key, value = f"{section}.{each.name}", getattr(part, each.name)
             if "least" in each.metadata and value < each.metadata["least"]:
-                yield key, each.metadata["words"]
+                yield key, f"{value} is too small; use {each.metadata['words']}"
             elif isinstance(value, int) and value > COUNT_MOST:
                 yield key, f"{value} is too large; use at most {COUNT_MOST}"
             elif isinstance(value, float) and value > SECONDS_MOST:
@@ -456,7 +456,7 @@ def _authentication_conflicts(authentication: Authentication) -> Iterator[tuple[
     if len(set(authentication.methods)) < len(authentication.methods):
         yield "authentication.methods", "a method is listed twice; list each once"
     if not 0 <= token.leeway_s <= 3600:
-        yield "authentication.token.leeway_s", "0 to 3600 seconds"
+        yield "authentication.token.leeway_s", f"{token.leeway_s} is out of bounds; use 0 to 3600 seconds"
     if not token.role_claim:
         yield "authentication.token.role_claim", "is empty; name a claim of the tokens, such as sub"
 
@@ -474,14 +474,15 @@ def _authorization_conflicts(authorization: Authorization) -> Iterator[tuple[str
         if not grant.roles or not all(grant.roles):
             yield f"{key}.roles", "at least one role, each with a name"
         if not grant.allow:
-            yield f"{key}.allow", "at least one of produce, consume, admin"
+            yield f"{key}.allow", "is empty; name at least one of produce, consume, admin"
 
 
 def _limit_conflicts(limits: Limits) -> Iterator[tuple[str, str]]:
     if not 1024 <= limits.message_bytes <= 1 << 30:
-        yield "limits.message_bytes", "1 KiB to 1 GiB"
+        yield "limits.message_bytes", f"{limits.message_bytes} is out of bounds; use 1 KiB to 1 GiB"
     if limits.held_bytes < 4 * limits.frame_bytes:
-        yield "limits.held_bytes", "at least four frames of the largest size (limits.message_bytes)"
+        words = f"{limits.held_bytes} is too small; use at least four frames of limits.message_bytes"
+        yield "limits.held_bytes", words
 
 
 def _flight_conflicts(config: Config) -> Iterator[tuple[str, str]]:
@@ -506,13 +507,17 @@ _POSITIVE = (
 
 
 def _broker_conflicts(broker: BrokerOptions) -> list[tuple[str, str]]:
-    found = [(f"broker.{key}", "more than 0") for key in _POSITIVE if getattr(broker, key) <= 0]
+    found = [
+        (f"broker.{key}", f"{value} is too small; use more than 0")
+        for key in _POSITIVE
+        if (value := getattr(broker, key)) <= 0
+    ]
     for key in ("retention_bytes", "retention_s"):
-        if getattr(broker, key) < -1:
-            found.append((f"broker.{key}", "0 or more, or -1 for no limit"))
+        if (value := getattr(broker, key)) < -1:
+            found.append((f"broker.{key}", f"{value} is too small; use 0 or more, or -1 for no limit"))
     for key in ("reserve_bytes", "unacked_max"):
-        if getattr(broker, key) < 0:
-            found.append((f"broker.{key}", "0 or more"))
+        if (value := getattr(broker, key)) < 0:
+            found.append((f"broker.{key}", f"{value} is too small; use 0 or more"))
     known = {key for key, _ in found}
     beyond = ((f"broker.{name}", words) for name, words in broker.conflicts())
     return [*found, *(each for each in beyond if each[0] not in known)]
