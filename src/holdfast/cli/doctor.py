@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from holdfast import Queue, Recovered
+from holdfast import NotFound, Queue, Recovered
 from holdfast.cli import directory, environment, segments
 from holdfast.cli.output import age_words, plural, print_json, size_words
 from holdfast.cli.parsing import Subparsers, Usage, command, declare
@@ -59,7 +59,11 @@ def doctor(options: argparse.Namespace) -> int:
     if options.repair_time:
         raise Usage("--repair-time needs a data directory DIR")
     if options.name is not None:
-        return examine_queue(options)
+        try:
+            return examine_queue(options)
+        except NotFound as error:
+            error.add_note(f"there is no directory {options.name}, either")
+            raise
     if options.recover:
         raise Usage("--recover needs the NAME of a queue")
     return examine_machine(options)

@@ -128,8 +128,9 @@ def ls(options: argparse.Namespace) -> int:
         )
         for each in answers
     ]
-    words = "\n".join(table(head, rows)) if rows else f"no queues in {segments.where(options.directory)}"
-    return tell(options, answers, words)
+    where = segments.where(options.directory)
+    nothing = f"no queues in {where}" + ("" if Path(where).exists() else ": the directory does not exist")
+    return tell(options, answers, "\n".join(table(head, rows)) if rows else nothing)
 
 
 def create(options: argparse.Namespace) -> int:

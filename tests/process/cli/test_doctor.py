@@ -134,7 +134,9 @@ def test_a_file_that_is_too_short_is_told(directory: Path) -> None:
 
 def test_doctor_wants_a_name_for_recovery() -> None:
     assert "NAME" in complains("doctor", "--recover", status=2)
-    assert "no queue named" in complains("doctor", "nobody")
+    told = complains("doctor", "nobody")
+    assert "no queue named" in told
+    assert told.endswith("; there is no directory nobody, either\n")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")

@@ -64,6 +64,9 @@ def test_create_refuses(directory: Path) -> None:
 
 def test_ls_counts_the_living_and_the_dead(directory: Path) -> None:
     assert says("queue", "ls") == f"no queues in {directory}\n"
+    missing = str(directory / "missing")
+    told = says("queue", "ls", "--directory", missing)
+    assert told == f"no queues in {missing}: the directory does not exist\n"
     made("orders", b"a", b"b", b"c")
     dead_with_two_taken_and_one_half_written("orders")
     made("full")
