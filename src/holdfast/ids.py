@@ -9,6 +9,9 @@ from holdfast.errors import HoldfastError, Misuse
 NUMBER_MAX = (1 << 63) - 1
 """The largest id, position or counter: programs that read them have 64 bits with a sign."""
 
+BATCH_MESSAGES_MAX = 1 << 24
+"""The most messages of a batch, as in the core."""
+
 
 def require_left(number: int, what: str) -> None:
     """Check that a counter has numbers left. Events check before they change anything.

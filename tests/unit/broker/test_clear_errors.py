@@ -226,7 +226,7 @@ def test_an_index_that_a_batch_does_not_have(tmp_path: Path) -> None:
         for index in (3, 70, -2, 1 << 40):
             with pytest.raises(Misuse, match="has none of index"):
                 dispatcher.ack_up_to(0, 0, True, index, 3)
-        with pytest.raises(Misuse, match="has none of index"):
+        with pytest.raises(Misuse, match="a batch has at most"):
             dispatcher.ack_up_to(0, 0, True, 5, 1 << 40)
         assert dispatcher.backlog == 1
         receipt = dispatcher.ack_up_to(0, 0, True, 2, 3)
@@ -245,6 +245,26 @@ def test_a_message_that_an_entry_does_not_have(tmp_path: Path) -> None:
         for index in (3, 99, 1 << 40):
             with pytest.raises(NotFound, match="has no message 1:0:"):
                 await broker.admin.get("t", last._replace(batch=index))
+
+    on_broker(tmp_path, work)
+
+
+def test_a_part_of_the_largest_batch_is_acknowledged(tmp_path: Path) -> None:
+    async def work(broker: Broker) -> None:
+        await broker.admin.create_subscription("t", "s", start="earliest")
+        async with broker.producer("t") as p:
+            await p.send(b"a batch, as far as the dispatcher knows")
+        (topic,) = broker.topics.values()
+        subscription = topic.state.subscriptions["s"]
+        dispatcher = broker.dispatcher(topic, subscription)
+        receipt = dispatcher.ack_up_to(0, 0, True, 6, 1 << 24)
+        assert receipt is not None
+        await receipt
+        left = subscription.acks.bits_of(0)
+        assert left is not None
+        assert left.bit_count() == (1 << 24) - 7
+        with pytest.raises(Misuse, match="at most 16777216 messages"):
+            dispatcher.ack_up_to(0, 0, True, 6, (1 << 24) + 1)
 
     on_broker(tmp_path, work)
 

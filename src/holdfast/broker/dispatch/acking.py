@@ -24,6 +24,7 @@ from holdfast.broker.dispatch.revision import RevisionController
 from holdfast.broker.dispatch.types import Cursor, Submit
 from holdfast.broker.events import Ack
 from holdfast.errors import HoldfastError, Misuse, Outdated
+from holdfast.ids import BATCH_MESSAGES_MAX
 from holdfast.ledger.acks import pack_bits
 
 Ranges = Sequence[tuple[int, int]]
@@ -291,13 +292,14 @@ class Acking:
         self._open.clear()
 
 
-BATCH_MOST = 1 << 20
-"""Messages in a batch. A larger mask is an error or an attack."""
-
-
 def require_index(subscription: str, ordinal: int, size: int, index: int) -> None:
     """Raise Misuse if the index is not in the batch; −1: the whole entry."""
-    if not -1 <= index < max(1, size) or size > BATCH_MOST:
+    if size > BATCH_MESSAGES_MAX:
+        raise Misuse(
+            f"entry {ordinal} as a batch of {size} messages; a batch has at most {BATCH_MESSAGES_MAX} "
+            f"messages. Nothing was acknowledged on subscription {subscription}"
+        )
+    if not -1 <= index < max(1, size):
         raise Misuse(
             f"entry {ordinal} is a batch of {size} messages, and has none of index {index}; nothing was "
             f"acknowledged on subscription {subscription}"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from holdfast._core import parse_entry
 from holdfast.broker import Start
-from holdfast.ids import MessageId
+from holdfast.ids import BATCH_MESSAGES_MAX, MessageId
 from holdfast.protocol import pulsar_pb2 as pb
 from holdfast.server.pulsar import commands
 from holdfast.server.pulsar.commands import Refused, id_data, id_of
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 READ_BYTES = 1 << 20
 
-BATCH_WORDS_MAX = (1 << 24) // 64
+BATCH_WORDS_MAX = BATCH_MESSAGES_MAX // 64
 """Words of an ack set: as many bits as the largest batch has messages."""
 
 
