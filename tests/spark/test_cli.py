@@ -103,8 +103,8 @@ def test_what_is_wrong_is_said_in_a_line(
     (tmp_path / "expected").write_text('["r"]')
     arguments = ("audit", "--archive", to, "--expected", str(tmp_path / "expected"))
     assert "number of confirmed messages" in said(capsys, *arguments, status=1)
-    assert "Name topics" in said(capsys, "audit", status=2)
-    assert "Name topics" in said(capsys, "measure", "--to", "x", status=2)
+    assert "name topics" in said(capsys, "audit", status=2)
+    assert "name topics" in said(capsys, "measure", "--to", "x", status=2)
     assert "a stream reads topics" in said(
         capsys, "measure", "--to", "x", "--archive", to, "--stream", status=2
     )
