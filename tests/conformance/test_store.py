@@ -13,7 +13,7 @@ import pytest
 from holdfast.errors import Closed, Corrupt, Locked, Misuse
 from holdfast.group import Position
 from holdfast.ledger.journal.files import JournalFiles
-from holdfast.ledger.journal.rotation import Journaling
+from holdfast.ledger.journal.rotation import JournalRotation
 from holdfast.ledger.layout import JOURNAL, LEDGERS, SNAPSHOTS
 from holdfast.ledger.store import Store
 from holdfast.system import Clock, Disk, File, Randomness
@@ -208,7 +208,7 @@ def test_closed_before_its_first_journal_file_is_there(world: World, monkeypatch
 
     asked = asyncio.Event()
     with monkeypatch.context() as patch:
-        patch.setattr(Journaling, "_full", lambda *_: 0)
+        patch.setattr(JournalRotation, "_full", lambda *_: 0)
         patch.setattr(JournalFiles, "create", create)
         world.live(use)
     world.crash(0.0)

@@ -14,8 +14,8 @@ import pytest
 from holdfast.broker.dispatch.read_loops import Reading
 from holdfast.errors import Corrupt, NotFound, Timeout
 from holdfast.ledger import running
-from holdfast.ledger.failures import Mender
-from holdfast.ledger.journal.rotation import Journaling
+from holdfast.ledger.failures import FailureRecovery
+from holdfast.ledger.journal.rotation import JournalRotation
 from holdfast.system import disk
 from holdfast.system.disk import SystemDisk, SystemLock
 from tests.kit.broker import interference
@@ -45,31 +45,31 @@ def a_path_is_believed(patch: Patch) -> None:
 
 
 def a_journal_is_believed(patch: Patch) -> None:
-    async def lost(self: Journaling) -> list[int]:
+    async def lost(self: JournalRotation) -> list[int]:
         return []
 
-    patch.setattr(Journaling, "lost", lost)
+    patch.setattr(JournalRotation, "lost", lost)
 
 
 def no_snapshot_follows(patch: Patch) -> None:
-    async def take(self: Mender) -> bool:
+    async def take(self: FailureRecovery) -> bool:
         want, self._want_snapshot = self._want_snapshot, lambda: None
         try:
             return await look(self)
         finally:
             self._want_snapshot = want
 
-    look = Mender.look_after_journal
-    patch.setattr(Mender, "look_after_journal", take)
+    look = FailureRecovery.look_after_journal
+    patch.setattr(FailureRecovery, "look_after_journal", take)
 
 
 def the_old_place_is_kept(patch: Patch) -> None:
     """A snapshot says that recovery starts in the lost file."""
 
-    async def forget(self: Journaling, number: int) -> None:
+    async def forget(self: JournalRotation, number: int) -> None:
         self._open.pop(number)
 
-    patch.setattr(Journaling, "forget", forget)
+    patch.setattr(JournalRotation, "forget", forget)
 
 
 def names_are_believed(patch: Patch) -> None:

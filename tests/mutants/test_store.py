@@ -10,10 +10,10 @@ import pytest
 from holdfast._core import Round
 from holdfast.errors import HoldfastError
 from holdfast.ledger import recovery
-from holdfast.ledger.failures import Mender
+from holdfast.ledger.failures import FailureRecovery
 from holdfast.ledger.journal import scan as journal
 from holdfast.ledger.journal.files import JournalFiles
-from holdfast.ledger.journal.rotation import Journaling
+from holdfast.ledger.journal.rotation import JournalRotation
 from holdfast.ledger.journal.scan import End, Ending
 from holdfast.ledger.layout import PAGE, Place
 from holdfast.ledger.recovery import Recovery
@@ -94,25 +94,25 @@ def test_visible_before_the_ledgers_are_written(monkeypatch: pytest.MonkeyPatch)
 
 def test_dropping_the_journal_that_is_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
     """I39; caught by checks.power_cuts."""
-    drop = Journaling.drop
+    drop = JournalRotation.drop
 
-    async def eager(self: Journaling, before: int) -> None:
+    async def eager(self: JournalRotation, before: int) -> None:
         await drop(self, self.number)
 
-    monkeypatch.setattr(Journaling, "drop", eager)
+    monkeypatch.setattr(JournalRotation, "drop", eager)
     caught(storms)
 
 
 def test_a_journal_file_that_is_named_before_it_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     """Caught by checks.closed_at_every_step_of_its_start."""
 
-    async def early(self: Journaling, writer: RoundWriter) -> None:
+    async def early(self: JournalRotation, writer: RoundWriter) -> None:
         self._start = Place(self.number + 1, PAGE)
         self._used = [self._start.journal]
         self._open[self.number] = await self.files.create(self.number)
         writer.use_journal(self._open[self.number], PAGE)
 
-    monkeypatch.setattr(Journaling, "begin", early)
+    monkeypatch.setattr(JournalRotation, "begin", early)
     with simulated(1) as world, pytest.raises(FileNotFoundError, match="journal"):
         checks.closed_at_every_step_of_its_start(world, monkeypatch)
 
@@ -205,13 +205,15 @@ def sweep_syncs(_: int) -> None:
 def test_a_failed_sync_of_a_ledger_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """I35; caught by checks.the_nth_call_fails."""
 
-    async def again(self: Mender, ledger: int, by: Callable[[], Awaitable[None]], *_: object) -> None:
+    async def again(
+        self: FailureRecovery, ledger: int, by: Callable[[], Awaitable[None]], *_: object
+    ) -> None:
         try:
             await by()
         except OSError:
             await by()
 
-    monkeypatch.setattr(Mender, "sync_ledger", again)
+    monkeypatch.setattr(FailureRecovery, "sync_ledger", again)
     caught(sweep_syncs)
 
 

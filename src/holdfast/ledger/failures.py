@@ -26,7 +26,7 @@ from holdfast.errors import Closed, NoSpace
 from holdfast.ledger.directory import OpenDirectory
 from holdfast.ledger.files.entries import LedgerReader
 from holdfast.ledger.files.rebuild import Rewriter
-from holdfast.ledger.journal.rotation import Journaling
+from holdfast.ledger.journal.rotation import JournalRotation
 from holdfast.ledger.layout import LEDGERS, LedgerFile, journal_path
 from holdfast.ledger.space import FULL, SCARCE, is_full, no_space
 from holdfast.ledger.writer import Progress, RoundWriter
@@ -40,20 +40,20 @@ WAIT_S = 0.25
 """Pause before a retry on a full disk."""
 
 
-class Mender:
+class FailureRecovery:
     """Repairs what failed, and remembers it, so that a failed sync is never repeated."""
 
     def __init__(
         self,
         opened: OpenDirectory,
         writer: RoundWriter,
-        journaling: Journaling,
+        rotation: JournalRotation,
         reader: LedgerReader,
         want_snapshot: Callable[[], None],
     ) -> None:
         self._opened = opened
         self._writer = writer
-        self._journaling = journaling
+        self._rotation = rotation
         self._reader = reader
         self._want_snapshot = want_snapshot
         self._journal_mended_at = -1
@@ -80,14 +80,14 @@ class Mender:
         """
         try:
             with no_space("the journal cannot continue in another file"):
-                await self._journaling.go_on(self._writer, spoiled=needed)
+                await self._rotation.go_on(self._writer, spoiled=needed)
         except NoSpace:
             self._want_snapshot()
             if not needed:
                 raise
             await self._opened.space.release()
             with no_space("the journal cannot continue in another file"):
-                await self._journaling.go_on(self._writer, spoiled=needed, small=True)
+                await self._rotation.go_on(self._writer, spoiled=needed, small=True)
 
     async def mend(self, progress: Progress) -> bool:
         """Repair a failure of the writer and resume it; `False` if the disk is full.
@@ -130,7 +130,7 @@ class Mender:
                 f"the journal failed twice, in two files ({where}: {os.strerror(number)}), so nothing can be "
                 "made durable. Check the disk and start again; nothing confirmed is lost"
             )
-        if not self._journaling.is_waiting(progress):
+        if not self._rotation.is_waiting(progress):
             await self.go_on(needed=True)
         self._journal_mended_at = progress.journal_d
         if number in LOST:
@@ -143,15 +143,15 @@ class Mender:
     async def look_after_journal(self) -> bool:
         """Leave journal files that other code has removed; return whether a snapshot is needed."""
         async with self._looking:
-            lost = await self._journaling.lost()
+            lost = await self._rotation.lost()
             if not lost:
                 return False
             paths = ", ".join(journal_path(number) for number in lost)
             self._tell(f"{paths}: other code has removed or replaced it")
-            if self._journaling.number in lost:
+            if self._rotation.number in lost:
                 await self.go_on(needed=True)
             for number in lost:
-                await self._journaling.forget(number)
+                await self._rotation.forget(number)
         self._want_snapshot()
         return True
 

@@ -11,9 +11,9 @@ from holdfast._core import at
 from holdfast.errors import Closed, HoldfastError, NoSpace
 from holdfast.group import Position
 from holdfast.ledger.directory import OpenDirectory, StoreStats
-from holdfast.ledger.failures import Mender
+from holdfast.ledger.failures import FailureRecovery
 from holdfast.ledger.files.entries import LedgerReader
-from holdfast.ledger.journal.rotation import Journaling
+from holdfast.ledger.journal.rotation import JournalRotation
 from holdfast.ledger.journal.scan import wipe
 from holdfast.ledger.layout import LedgerFile, Place
 from holdfast.ledger.recovery import StateMachine
@@ -42,7 +42,7 @@ class Running:
         opened: OpenDirectory,
         machine: StateMachine,
         writer: RoundWriter,
-        journaling: Journaling,
+        rotation: JournalRotation,
         reader: LedgerReader,
         on_durable: Callable[[int], None],
         on_failed: Callable[[HoldfastError], None],
@@ -50,7 +50,7 @@ class Running:
         self.opened = opened
         self.machine = machine
         self.writer = writer
-        self._journaling = journaling
+        self._rotation = rotation
         self._reader = reader
         self._on_durable, self._on_failed = on_durable, on_failed
         self._progress = writer.poll()
@@ -63,7 +63,7 @@ class Running:
         self._admitted = 0
         self._looked_at = -1
         self._wanted = asyncio.Event()
-        self._mender = Mender(opened, writer, journaling, reader, self._wanted.set)
+        self._failures = FailureRecovery(opened, writer, rotation, reader, self._wanted.set)
         self._lock = asyncio.Lock()
         self._start: tuple[Place, int] | None = None
         """Where the journal starts for the snapshot that is being taken."""
@@ -86,7 +86,7 @@ class Running:
         if self._admitted >= FRESH_BYTES:
             self._admitted = 0
             self._attention.set()
-        room = self._journaling.room(self._progress)
+        room = self._rotation.room(self._progress)
         demand = Demand(size, self.machine.log.pending_bytes, room, self.opened.files.size)
         self.opened.space.admit(demand)
 
@@ -106,7 +106,7 @@ class Running:
     async def rescue(self, ledger: int) -> bool:
         """Rewrite a ledger whose file is gone; `False` if that is not possible."""
         self._require_alive()
-        return await self._mender.rescue(ledger)
+        return await self._failures.rescue(ledger)
 
     def stats(self) -> StoreStats:
         opened, log = self.opened, self.machine.log
@@ -117,14 +117,14 @@ class Running:
             snapshot_d=opened.kept[-1].d,
             rounds=self._progress.rounds,
             journal_bytes=self._progress.journal_bytes,
-            journal_files=self._journaling.number,
+            journal_files=self._rotation.number,
             snapshots=self._snapshots,
             snapshot_bytes=self._snapshot_bytes,
             pending_bytes=log.pending_bytes,
             free_bytes=opened.space.free_bytes,
             reserved=opened.space.reserved,
             refused=opened.space.refused,
-            rewritten=self._mender.rewritten,
+            rewritten=self._failures.rewritten,
             trouble=self._trouble,
             failed=str(self._failed or ""),
         )
@@ -141,7 +141,7 @@ class Running:
         finally:
             await self._end()
         if whole:  # bytes of an earlier use of this file would look like a torn round
-            await wipe(self.opened.disk, [self._journaling.place(self._progress)[0]])
+            await wipe(self.opened.disk, [self._rotation.place(self._progress)[0]])
 
     async def _end(self) -> None:
         """Stop tasks and writer, also if cancelled: nothing is written after the lock."""
@@ -156,13 +156,13 @@ class Running:
             except asyncio.CancelledError:
                 cancelled = True
         self._progress = self.writer.poll()
-        await self._journaling.close()
+        await self._rotation.close()
         self._fail(Closed("the store was closed"), tell=False)
         if cancelled:
             raise asyncio.CancelledError
 
     async def _finish(self) -> None:
-        lost = await self._mender.look_after_journal()
+        lost = await self._failures.look_after_journal()
         last_d = self.machine.log.next_d - 1
         await self._durable(last_d)
         if lost or not (self.opened.kept[-1].clean and self.opened.kept[-1].d == last_d):
@@ -205,7 +205,7 @@ class Running:
         for ledger, generation in self.opened.generations.items():
             if generation:
                 await self.writer.use_generation(ledger, generation)
-        await self._journaling.begin(self.writer)
+        await self._rotation.begin(self.writer)
         self.writer.start(self._told)
         self.writer.wake()
         self._spawn(self._keep_snapshots, "snapshots")
@@ -216,8 +216,8 @@ class Running:
         before, self._progress = self._progress, self.writer.poll()
         progress = self._progress
         if progress.journal_d <= self._capture_d:
-            self._start = self._journaling.place(progress)
-        if progress.failure is not None or self._journaling.is_due(progress):
+            self._start = self._rotation.place(progress)
+        if progress.failure is not None or self._rotation.is_due(progress):
             self._attention.set()
         if self._has_grown() and not self._lock.locked():
             self._wanted.set()
@@ -249,15 +249,15 @@ class Running:
             await self._pause(self._attention, TICK_S)
             await self._require_lock()
             if self._progress.failure is not None:
-                if await self._mender.mend(self._progress):
+                if await self._failures.mend(self._progress):
                     self._told()
                 else:
                     self._attention.set()
             try:
                 if self._progress.failure is None:
-                    await self._mender.look_after_journal()
-                if self._progress.failure is None and self._journaling.is_due(self._progress):
-                    await self._mender.go_on(needed=False)
+                    await self._failures.look_after_journal()
+                if self._progress.failure is None and self._rotation.is_due(self._progress):
+                    await self._failures.go_on(needed=False)
                 await self._look()
             except NoSpace:
                 pass  # it continues in the current file
@@ -293,16 +293,14 @@ class Running:
         if opened.files.spares:
             return
         if opened.space.free_bytes > opened.files.size:
-            if not self._journaling.is_half_full(self._progress) and self._progress.journal_bytes != idle:
+            if not self._rotation.is_half_full(self._progress) and self._progress.journal_bytes != idle:
                 return  # the next snapshot may free one in time
             try:
                 await opened.files.make_spare()
             except OSError as error:
                 if not is_full(error):
                     self._trouble = f"a spare journal file could not be created: {error}"
-        elif (
-            opened.kept[0].journal < self._journaling.number and self._progress.durable_d > opened.kept[-1].d
-        ):
+        elif opened.kept[0].journal < self._rotation.number and self._progress.durable_d > opened.kept[-1].d:
             self._wanted.set()  # a snapshot turns old journal files into spares or free space
 
     # -- snapshots -------------------------------------------------------------------------------------
@@ -342,11 +340,11 @@ class Running:
 
     async def _take(self, clean: bool) -> None:
         opened = self.opened
-        await self._mender.look_after_journal()  # recovery will start in the journal file named below
+        await self._failures.look_after_journal()  # recovery will start in the journal file named below
         self._told()
         captured = self.machine.capture()
         next_ledger, time_ns = self.machine.log.next_ledger, self.machine.log.time
-        self._start, self._capture_d = self._journaling.place(self._progress), captured.d
+        self._start, self._capture_d = self._rotation.place(self._progress), captured.d
         bytes_before = self._progress.journal_bytes
         at("snapshot_begin")
         try:
@@ -360,7 +358,7 @@ class Running:
         generations = None
         while generations is None:
             await self._sync_ledgers(next_ledger)
-            generations = await self._mender.settled(captured.ledgers)
+            generations = await self._failures.settled(captured.ledgers)
         at("snapshot_synced")
         meta = await asyncio.to_thread(
             snapshot_capture.summary,
@@ -378,7 +376,7 @@ class Running:
         opened.kept[:] = [*(old for old in opened.kept if old.d < meta.d), meta][-2:]
         self._snapshots, self._snapshot_bytes = self._snapshots + 1, size
         self._bytes_before, self._taken_ns = bytes_before, opened.clock.monotonic_ns()
-        self._mender.suspect, self._trouble = False, ""
+        self._failures.suspect, self._trouble = False, ""
         if not opened.pins:
             await self._drop(before)
         await opened.space.grow(2 * size)
@@ -389,13 +387,13 @@ class Running:
 
         async def one(file: LedgerFile) -> None:
             if opened.generations.get(file.ledger, 0) == file.generation:
-                await self._mender.sync_ledger(file.ledger, partial(opened.sync_ledger, file))
+                await self._failures.sync_ledger(file.ledger, partial(opened.sync_ledger, file))
             opened.unsynced.discard(file)
 
         files = sorted(opened.unsynced)
         for begin in range(0, len(files), SYNC_AT_ONCE):
             await snapshot_capture.abreast(one(file) for file in files[begin : begin + SYNC_AT_ONCE])
-        await snapshot_capture.sync_ledgers(self.writer, opened.disk, self._mender.sync_ledger, next_ledger)
+        await snapshot_capture.sync_ledgers(self.writer, opened.disk, self._failures.sync_ledger, next_ledger)
 
     async def _drop(self, before: Meta) -> None:
         """Delete files that are not needed. A failure is repeated later."""
@@ -403,9 +401,9 @@ class Running:
         kept, disk = list(opened.kept), opened.disk
         try:
             await snapshot_capture.drop_snapshots(disk, kept)
-            await self._journaling.drop(kept[0].journal)
+            await self._rotation.drop(kept[0].journal)
             alive = await asyncio.to_thread(kept[-1].numbers)
-            if self._sweep or self._mender.rewritten or self._snapshots % SWEEP == 0:
+            if self._sweep or self._failures.rewritten or self._snapshots % SWEEP == 0:
                 going = await snapshot_capture.find_garbage(disk, kept, opened.generations)
             else:
                 going = await asyncio.to_thread(

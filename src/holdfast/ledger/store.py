@@ -30,7 +30,7 @@ from holdfast.ledger.directory import OpenDirectory, StoreOptions, StoreStats
 from holdfast.ledger.files.entries import LedgerReader, NativeReader
 from holdfast.ledger.journal import files as journal_files
 from holdfast.ledger.journal.files import JournalFiles
-from holdfast.ledger.journal.rotation import Journaling
+from holdfast.ledger.journal.rotation import JournalRotation
 from holdfast.ledger.layout import JOURNAL, LEDGERS, LOCK, PAGE, Place, journal_path
 from holdfast.ledger.recovery import Recovered, Recovery, StateMachine
 from holdfast.ledger.running import Running
@@ -93,7 +93,7 @@ class Store:
         self._fresh = fresh
         self._upto: Position | Literal["stable"] | None = None
         self._reader = files.reader(opened.incarnation)
-        self._journaling: Journaling | None = None
+        self._rotation: JournalRotation | None = None
         self._running: Running | None = None
         self._closing = Closing("holdfast-close")
 
@@ -182,7 +182,7 @@ class Store:
             place = found.ending.next
             if found.is_cut:
                 place = await self._cut(machine, place.journal + 1)
-            self._journaling = Journaling(opened.disk, opened.files, place, report.last_d)
+            self._rotation = JournalRotation(opened.disk, opened.files, place, report.last_d)
         at("recover_done")
         return report
 
@@ -224,13 +224,11 @@ class Store:
         `on_durable(d)`: everything up to d is durable. `on_failed(error)` is called once, and nothing is
         durable after it. Both are called on the event loop.
         """
-        if self._journaling is None:
+        if self._rotation is None:
             raise Misuse("recover() comes before start()")
         opened = self._opened
         writer = self._files.writer(machine.log, opened.options.sync, opened.incarnation)
-        self._running = Running(
-            opened, machine, writer, self._journaling, self._reader, on_durable, on_failed
-        )
+        self._running = Running(opened, machine, writer, self._rotation, self._reader, on_durable, on_failed)
         self._running.start()
 
     # -- while it runs ---------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import HoldfastError
-from holdfast.ledger.journal.rotation import Journaling
+from holdfast.ledger.journal.rotation import JournalRotation
 from holdfast.ledger.layout import PAGE, SNAPSHOTS, journal_path
 from tests.kit.ledger.store_world import SMALL, TOPICS, Life, SimWorld, SystemWorld, Use, World, simulated
 from tests.kit.ledger.torn import BITS, ROUND_HEADER, Rounds, flips
@@ -300,7 +300,7 @@ def a_sync_that_failed_before_a_restart(seed: int) -> None:
 
 def closed_at_every_step_of_its_start(world: World, patch: pytest.MonkeyPatch) -> None:
     """Close each life one loop turn later after its start in a new file."""
-    patch.setattr(Journaling, "_full", lambda *_: 0)
+    patch.setattr(JournalRotation, "_full", lambda *_: 0)
     world.live(work, close=False)
     last_d = world.oracle.told
     for turns in range(12):

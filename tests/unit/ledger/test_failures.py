@@ -342,7 +342,7 @@ def test_no_room_while_a_ledger_moves() -> None:
             for n in range(40):
                 life.mixture(n, size=2000)
             await life.store.flush()
-            clock, mender = life.store._opened.clock, life.store._running._mender  # type: ignore[union-attr]
+            clock, failures = life.store._opened.clock, life.store._running._failures  # type: ignore[union-attr]
             await life.store._opened.space.release()
 
             async def fills_up(self: Rewriter) -> None:
@@ -350,7 +350,7 @@ def test_no_room_while_a_ledger_moves() -> None:
 
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(Rewriter, "copy_ahead", fills_up)
-                moving = asyncio.ensure_future(mender._rewrite(1))
+                moving = asyncio.ensure_future(failures._rewrite(1))
                 await clock.sleep(2)
                 assert not moving.done()
                 world.platter.capacity_bytes = None

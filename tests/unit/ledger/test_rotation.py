@@ -7,7 +7,7 @@ import sys
 from types import SimpleNamespace
 from typing import Any
 
-from holdfast.ledger.journal.rotation import Journaling
+from holdfast.ledger.journal.rotation import JournalRotation
 from holdfast.ledger.layout import PAGE, Place
 
 
@@ -20,15 +20,15 @@ def test_a_long_life_does_not_remember_each_of_its_files() -> None:
     files: Any = SimpleNamespace(create=create, spares=0, size=1 << 16, small=1 << 14)
     disk: Any = None
     writer: Any = SimpleNamespace(use_journal=lambda file, offset: None)
-    journaling = Journaling(disk, files, Place(7, PAGE), 0)
-    before = sys.getsizeof(journaling._used)
+    rotation = JournalRotation(disk, files, Place(7, PAGE), 0)
+    before = sys.getsizeof(rotation._used)
 
     async def live() -> None:
         for _ in range(1000):
-            await journaling.go_on(writer)
+            await rotation.go_on(writer)
 
     asyncio.run(live())
-    assert journaling.number == 1007
+    assert rotation.number == 1007
     progress: Any = SimpleNamespace(journals=500, journal_offset=PAGE, journal_d=9)
-    assert journaling.place(progress) == (Place(506, PAGE), 9)
-    assert sys.getsizeof(journaling._used) == before
+    assert rotation.place(progress) == (Place(506, PAGE), 9)
+    assert sys.getsizeof(rotation._used) == before

@@ -11,7 +11,7 @@ from holdfast.ledger.writer import Progress, RoundWriter
 from holdfast.system import Disk, File
 
 
-class Journaling:
+class JournalRotation:
     """The journal of a running store, from the file in which recovery ended.
 
     A writer is given a file before it starts to use it. Until then its reports are about the file before;
