@@ -105,5 +105,7 @@ def test_a_stream_by_url_goes_on_when_flight_dies(spark: SparkSession, tmp_path:
 def test_what_is_wrong_is_said_in_sparks_words_too(spark: SparkSession, server: Served) -> None:
     with pytest.raises(Exception, match=r"shows no topic persistent://public/default/nope.*orders"):
         load(spark, url=server.http_url, topic="nope").count()
-    with pytest.raises(Exception, match=r"it is the broker's HTTP address, such as http://127\.0\.0\.1:8080"):
+    with pytest.raises(
+        Exception, match=r"it must be the broker's HTTP address, such as http://127\.0\.0\.1:8080"
+    ):
         load(spark, url="ftp://127.0.0.1", topic="orders").count()

@@ -442,13 +442,19 @@ def build_explorer() -> Path:
     return BUILD / "explore"
 
 
+def objects() -> list[Path]:
+    """Return the object files of the explorer, without those of deleted sources."""
+    found = sorted(OBJECTS.rglob("*.o"))
+    return [path for path in found if (NATIVE / "model" / path.relative_to(OBJECTS).with_suffix("")).exists()]
+
+
 def build_broken() -> tuple[Path, dict[str, int]]:
     """Build an explorer with all mutants; return it, and the number of each."""
     build_explorer()
     with tempfile.TemporaryDirectory(prefix="holdfast-mutants-") as name:
         scratch = Path(name)
         numbers = native.with_all(MUTANTS, scratch)
-        total = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(OBJECTS.rglob("*.o"))))
+        total = hashlib.sha256(b"".join(path.read_bytes() for path in objects()))
         for path in sorted(scratch.glob("holdfast/**/*.hpp")):
             total.update(path.read_bytes())
         explorer = BUILD / f"broken-{total.hexdigest()[:16]}"
@@ -468,7 +474,7 @@ def compile_against(scratch: Path) -> Path:
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
         raise RuntimeError(done.stderr)
-    same = [str(path) for path in sorted(OBJECTS.rglob("*.o")) if path.parts[-2:] != ("queue", "model.cpp.o")]
+    same = [str(path) for path in objects() if path.parts[-2:] != ("queue", "model.cpp.o")]
     subprocess.run([compiler, str(changed), *same, "-pthread", "-o", str(explorer)], check=True)
     changed.unlink()
     return explorer

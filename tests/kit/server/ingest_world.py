@@ -147,7 +147,8 @@ def arm(step: str, count: int) -> None:
 def break_it(mutant: str) -> None:
     """Put a mutant into the broker."""
     if mutant == "not deduplicated":
-        drain.NAME = "some.producer."  # type: ignore[attr-defined]
+        assert drain.INGEST  # type: ignore[attr-defined]
+        drain.INGEST = "some.producer."  # type: ignore[attr-defined]
     elif mutant == "settled before it is durable":
         real = drain.Segment._store
 
