@@ -40,10 +40,11 @@ build/.built: $(VENV)/.locked pyproject.toml CMakeLists.txt build/sources $(filt
 	    $(BIN)/pip install --verbose --no-build-isolation --no-deps --no-index --editable .
 	@touch $@
 
+# Three processes for two cores: tests also wait, for Spark, for processes that start and end, for connections.
 PYTEST := $(BIN)/python -m pytest --dist loadscope --no-loadscope-reorder
 
 check: build/.built ## under a minute: unit, conformance and simulation; no process, compiler or Java
-	@$(PYTEST) -n 2 -q $(if $(findstring tests/,$(ARGS)),,tests/unit tests/conformance tests/simulation) $(ARGS)
+	@$(PYTEST) -n 3 -q $(if $(findstring tests/,$(ARGS)),,tests/unit tests/conformance tests/simulation) $(ARGS)
 
 test: ## a slice of everything: environment, build, linters, explorer, all folders of tests
 	@.ci/stages venv build 'lint explore-slice' pytest
@@ -52,7 +53,6 @@ nightly: ## everything, at any length, with other seeds every night; installs th
 	@mkdir -p build; flock --nonblock --close --conflict-exit-code 75 build/nightly.lock .ci/nightly; status=$$?; \
 	    test $$status != 75 || echo "make nightly: another one is at work in this checkout; wait for its end" >&2; exit $$status
 
-# Three processes for two cores: these tests also wait, for Spark, for processes that start and end, for connections.
 pytest: build/.built
 	@$(PYTEST) -n 3 $(ARGS)
 
