@@ -10,6 +10,8 @@ from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from holdfast import Misuse, Queue
 from tests.kit import keeping
@@ -105,6 +107,17 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 def counts(record_property: Callable[[str, object], None]) -> Callable[[str], None]:
     """`counts("so many kills")` is printed when all tests are done."""
     return lambda words: record_property(COUNTS, words)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def constants_are_read() -> None:
+    """Draw once: Hypothesis reads the constants of all modules then, not in the second of a test."""
+
+    @settings(max_examples=1, database=None, derandomize=True)
+    @given(st.text())
+    def draw(_: str) -> None: ...
+
+    draw()
 
 
 @pytest.fixture(autouse=True)
