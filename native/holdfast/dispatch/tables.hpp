@@ -34,7 +34,7 @@ struct DispatchConsumer {
     u64 id = 0;  // rises with every consumer that attaches: the order of attaching
     int priority = 0;
     std::int64_t permits = 0;  // below zero by less than one entry's messages (I50)
-    bool paused = false;       // gets nothing, whatever its permits
+    bool paused = false;       // gets nothing, even with permits
     PendingList pending;
     u64 delivered_entries = 0;
     u64 delivered_messages = 0;

@@ -56,7 +56,7 @@ bool survey_once(QueueState<Memory>& q, Survey& survey, Visit&& visit) {
             return fault("more blocks than the ring holds (I2)", position, block.word);
         }
         if (position < survey.read && block.awaits_first_taker())
-            return fault("a block that nobody took, before the read position (I7)", position,
+            return fault("a block that was never taken, before the read position (I7)", position,
                          block.word);
         ++survey.blocks[static_cast<u32>(block.state)];
         survey.granules[static_cast<u32>(block.state)] += block.length;

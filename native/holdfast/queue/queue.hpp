@@ -372,7 +372,8 @@ class Queue : public QueueState<Memory> {
     }
 
     Look passed_by_read(const LoadedBlock& at) {
-        return corrupt("a block that nobody took, before the read position", at.position, at.word);
+        return corrupt("a block that was never taken, before the read position", at.position,
+                       at.word);
     }
 
     // Counts fences by size, because the time of a copy depends on it. A small message that gets through says nothing

@@ -130,7 +130,8 @@ struct AckCommand {
     AckIds ids;
 };
 
-inline constexpr u64 kEntryIdMax = ~u64{0} >> 1;  // ids are signed in the protocol: -1 is none
+inline constexpr u64 kEntryIdMax =
+    ~u64{0} >> 1;  // ids are signed in the protocol; -1 stands for no id
 
 inline bool read_id(std::string_view bytes, AckIds& out) {
     namespace f = id_field;

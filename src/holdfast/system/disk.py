@@ -254,7 +254,7 @@ class SystemLock:
             return _identity(self._path.parent.stat()) == self._files[1]
         except (FileNotFoundError, NotADirectoryError):
             return False
-        except OSError:  # unknown for now
+        except OSError:  # the system cannot tell at the moment
             return True
 
     async def release(self) -> None:

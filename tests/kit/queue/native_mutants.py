@@ -65,7 +65,7 @@ QUEUE = (
     ),
     Mutant(
         "damage-is-contention",
-        "a queue in which nobody gets on counts as busy",
+        "a queue without progress counts as busy",
         "queue/state.hpp",
         "corrupt(what, position, 0); return Verdict::corrupt;",
         "return Verdict::contended;",

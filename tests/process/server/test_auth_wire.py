@@ -165,7 +165,7 @@ def test_who_cannot_renew_is_closed(server: Served, client: AuthClient) -> None:
     assert "the token has expired" in server.logs()
 
 
-# -- before anybody is known --------------------------------------------------------------------------
+# -- before authentication -----------------------------------------------------------------------------
 
 
 EARLY = {

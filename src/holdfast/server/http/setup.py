@@ -25,7 +25,7 @@ Authorize: TypeAlias = Callable[["web.Request", HttpAction, str], Awaitable[str 
 the log. Raises `AuthenticationFailed` (401) or `Denied` (403)."""
 
 
-async def anybody(request: web.Request, action: HttpAction, resource: str) -> str | None:
+async def allow_all(request: web.Request, action: HttpAction, resource: str) -> str | None:
     """Allow every action."""
     return None
 
@@ -59,7 +59,7 @@ class HttpOptions:
     tls: ssl.SSLContext | None = None
     """Needed for `https_port`."""
     backlog: int = setting("listen.backlog")
-    authorize: Authorize = anybody
+    authorize: Authorize = allow_all
     challenge: str = 'Bearer realm="holdfast"'
     """`WWW-Authenticate` of a refusal: the accepted methods."""
     local_names: bool = False

@@ -43,7 +43,7 @@ Authorize: TypeAlias = Callable[[str, PulsarAction, str, str], None]
 """Checks role, action, topic (full name) or namespace, and subscription; raises `Denied`."""
 
 
-async def anybody(credentials: Credentials) -> Identity:
+async def accept_all(credentials: Credentials) -> Identity:
     """Accept every client."""
     return Identity()
 
@@ -85,7 +85,7 @@ class ServerOptions:
     """The answer to LOOKUP; None: the address by which the client came."""
     listeners: Mapping[str, Advertised] = field(default_factory=dict)
     """The same, for clients that name a listener."""
-    authenticate: Authenticate = anybody
+    authenticate: Authenticate = accept_all
     authorize: Authorize = anything
     message_bytes: int = setting("limits.message_bytes")
     enter: Callable[[str], None] = welcome
