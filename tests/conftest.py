@@ -111,7 +111,7 @@ def counts(record_property: Callable[[str, object], None]) -> Callable[[str], No
 
 @pytest.fixture(scope="session", autouse=True)
 def constants_are_read() -> None:
-    """Draw once: Hypothesis reads the constants of all modules then, not in the second of a test."""
+    """Let Hypothesis read the constants of all modules before a test is timed."""
 
     @settings(max_examples=1, database=None, derandomize=True)
     @given(st.text())
