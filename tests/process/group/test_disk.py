@@ -59,10 +59,9 @@ def hold_lock_and_fork(directory: str) -> None:
     from holdfast.system import SystemDisk
 
     lock = asyncio.run(SystemDisk(directory).lock("lock"))
-    child = os.fork()
-    if child == 0:
+    if os.fork() == 0:
+        tell(os.getpid())  # by the child: when it runs, it has closed the lock
         while True:
             time.sleep(1)
-    tell(child)
     hear()
     del lock
