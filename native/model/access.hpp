@@ -20,11 +20,14 @@ enum class Kind : u8 {
     cas,          // observes the value found; equal to `a` means success
     fetch_add,    // observes the value found
     fetch_or,     // observes the value found
-    plain_write,  // `count` granules from `cell` on get content `a`
-    plain_read,  // `count` granules; observes the content of the first, 0 if they do not belong together
+    fetch_and,    // observes the value found
+    exchange,     // observes the value found
+    plain_write,  // `count` plain cells from `cell` on get the values `a`, `a` + 1, ...
+    plain_read,  // `count` plain cells; observes the value of the first, 0 if they are not numbered on from it
     take_byte,  // observes 1 if no process has the lock byte alone, and we share it now
     await_byte,  // ours alone; not enabled while a process has or shares it (a fresh process wants this slot)
     drop_byte,  //
+    fence,      // of store buffers; without them a fence is not an access
     wake,       // all who sleep on the cell
     wait,       // sleep if the cell holds `a`; observes a Woken
     finished,   // the program is over; never executed

@@ -45,6 +45,12 @@ class Search {
 void Search::arrive(const State& s) {
     ++report_.states;
     const u64 dice = scramble(s.cells_hash.high + report_.states);
+    // Drained successors of this state are audited instead.
+    if (s.buffered != 0) {
+        for (const Process& process : s.process)
+            report_.buffered = std::max(report_.buffered, int{process.buffered});
+        return;
+    }
     const bool quiet = runner_.quiescent(s);
     if (quiet || (limits_.audit_every != 0 && dice % limits_.audit_every == 0)) {
         ++report_.audits;
@@ -77,7 +83,7 @@ void Search::check_progress(const State& s) {
 void Search::check_end(const State& s, const std::vector<Transition>& moves) const {
     for (const Transition& t : moves) {
         if (t.kind == TransitionKind::step || t.kind == TransitionKind::spurious ||
-            t.kind == TransitionKind::timeout)
+            t.kind == TransitionKind::timeout || t.kind == TransitionKind::drain)
             return;
     }
     for (int p = 0; p < runner_.processes(); ++p) {
@@ -91,6 +97,7 @@ void Search::check_end(const State& s, const std::vector<Transition>& moves) con
 void Search::fail(const Violation& violation, const std::vector<Transition>& path) {
     report_.check = violation.check;
     report_.violation = violation.what();
+    if (path.empty()) return;  // perhaps there is no initial state
     State now = runner_.initial();
     State next{};
     for (const Transition& t : path) {
@@ -107,6 +114,7 @@ void Search::fail(const Violation& violation, const std::vector<Transition>& pat
 
 void Search::finish() {
     report_.histories = runner_.nodes().size();
+    report_.bounded_accesses = runner_.nodes().bounded_accesses();
     report_.seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
 }

@@ -24,6 +24,8 @@ struct Report {
     u64 audits = 0;
     u64 solo_runs = 0;
     int solo_steps = 0;  // the most accesses that a survivor alone needed to finish its operation
+    int bounded_accesses = 0;  // the most that an execution of a bounded step made; 0: no such step
+    int buffered = 0;          // the most stores in one store buffer
     std::size_t depth = 0;
     std::size_t histories = 0;  // local histories of the processes
     bool exhausted = false;

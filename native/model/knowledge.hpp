@@ -1,8 +1,8 @@
 // Knowledge of plain accesses: happens-before from the *declared* orders, without unbounded clocks.
 //
-// An event is "the last write of granule g" or "the last read of g by process q". Every process and every cell has a
+// An event is "the last write of plain cell c" or "the last read of c by process q". Every process and every cell has a
 // set of events that it does not know of (bits set: unknown). An acquiring access of a word learns what the word knows;
-// a releasing one teaches it. A plain write needs to know the last write of its granule and all reads since; a plain
+// a releasing one teaches it. A plain write needs to know the last write of its cell and all reads since; a plain
 // read needs to know the last write. Anything else is a data race, although the exploration itself is sequentially
 // consistent: that is how a weakened acquire or release dies.
 //
@@ -28,12 +28,16 @@ class Knowledge {
     // `processes` are tracked; a process beyond them (the auditor) knows everything and leaves no events.
     Knowledge(const World& world, int processes, bool enabled)
         : world_(world), processes_(processes), enabled_(enabled) {
-        if (world.granules() * (processes + 1) > 64) throw std::logic_error("more than 64 events");
+        if (world.plains() * (processes + 1) > 64)
+            throw std::logic_error("more than 64 events: fewer plain cells, or fewer processes");
     }
 
     void acquire(State& s, int p, int cell) const {
+        learn(s, p, s.cell[static_cast<std::size_t>(cell)].unknown);
+    }
+    void learn(State& s, int p, u64 unknown) const {
         Process& process = s.process[static_cast<std::size_t>(p)];
-        u64 left = process.unknown & s.cell[static_cast<std::size_t>(cell)].unknown;
+        u64 left = process.unknown & unknown;
         if (left == process.unknown) return;
         process.unknown = left;
         forget_common(s);
@@ -51,21 +55,21 @@ class Knowledge {
     }
 
     // An empty text, or what races.
-    std::string write(State& s, int p, int granule) const {
+    std::string write(State& s, int p, int plain) const {
         if (!enabled_ || p >= processes_) return {};
-        const u64 write = write_bit(granule);
-        const u64 reads = reads_bits(granule);
-        std::string race = race_text(s, p, granule, write | reads, "write");
+        const u64 write = write_bit(plain);
+        const u64 reads = reads_bits(plain);
+        std::string race = race_text(s, p, plain, write | reads, "write");
         if (!race.empty()) return race;
         happened(s, p, write, reads);
         return {};
     }
 
-    std::string read(State& s, int p, int granule) const {
+    std::string read(State& s, int p, int plain) const {
         if (!enabled_ || p >= processes_) return {};
-        std::string race = race_text(s, p, granule, write_bit(granule), "read");
+        std::string race = race_text(s, p, plain, write_bit(plain), "read");
         if (!race.empty()) return race;
-        happened(s, p, read_bit(granule, p), 0);
+        happened(s, p, read_bit(plain, p), 0);
         return {};
     }
 
@@ -78,21 +82,20 @@ class Knowledge {
     }
 
  private:
-    u64 write_bit(int granule) const { return u64{1} << (granule * (processes_ + 1)); }
-    u64 read_bit(int granule, int p) const { return write_bit(granule) << (p + 1); }
-    u64 reads_bits(int granule) const {
-        return ((u64{1} << processes_) - 1) * (write_bit(granule) << 1);
+    u64 write_bit(int plain) const { return u64{1} << (plain * (processes_ + 1)); }
+    u64 read_bit(int plain, int p) const { return write_bit(plain) << (p + 1); }
+    u64 reads_bits(int plain) const {
+        return ((u64{1} << processes_) - 1) * (write_bit(plain) << 1);
     }
 
-    std::string race_text(const State& s, int p, int granule, u64 needed,
-                          const char* access) const {
+    std::string race_text(const State& s, int p, int plain, u64 needed, const char* access) const {
         u64 missing = s.process[static_cast<std::size_t>(p)].unknown & needed;
         if (missing == 0) return {};
-        int bit = std::countr_zero(missing) - granule * (processes_ + 1);
+        int bit = std::countr_zero(missing) - plain * (processes_ + 1);
         std::string other = bit == 0 ? std::string("the last write")
                                      : "the read by process " + std::to_string(bit - 1);
-        return std::string(access) + " of ring[" + std::to_string(granule) +
-               "] is not ordered after " + other;
+        return text_of(access, " of ", world_.plain_info(plain).name, " is not ordered after ",
+                       other);
     }
 
     // `event` is new and known to p alone; `over` are events that a knower of this one need not know of any more.
@@ -106,9 +109,10 @@ class Knowledge {
         const u64 somewhere = missing_somewhere(s);
         for (int c = 0; c < world_.cells(); ++c) {
             const Cell& cell = s.cell[static_cast<std::size_t>(c)];
-            if (world_.info(c).kind == CellKind::granule) continue;
+            if (world_.info(c).kind == CellKind::plain) continue;
             s.set(c, {cell.value, ((cell.unknown | event) & ~over) & somewhere});
         }
+        for_others(s, [&](u64 unknown) { return ((unknown | event) & ~over) & somewhere; });
     }
 
     // Its gaps cannot matter any more: a finished process passes its knowledge on only by its death.
@@ -128,6 +132,27 @@ class Knowledge {
         for (int c = 0; c < world_.cells(); ++c) {
             const Cell& cell = s.cell[static_cast<std::size_t>(c)];
             if ((cell.unknown & ~somewhere) != 0) s.set(c, {cell.value, cell.unknown & somewhere});
+        }
+        for_others(s, [&](u64 unknown) { return unknown & somewhere; });
+    }
+
+    // Values that are not in a cell: still in a buffer, or overwritten.
+    template <class Change>
+    void for_others(State& s, Change&& change) const {
+        if (s.has_past) {
+            for (int w = 0; w < s.past.count; ++w) {
+                Versions& all = s.past.words[static_cast<std::size_t>(w)];
+                for (std::size_t i = 0; i < all.old_count; ++i)
+                    all.old[i].unknown = change(all.old[i].unknown);
+            }
+        }
+        if (s.buffered == 0) return;
+        for (int p = 0; p < processes_; ++p) {
+            const auto at = static_cast<std::size_t>(p);
+            for (std::size_t i = 0; i < s.process[at].buffered; ++i) {
+                Buffered& store = s.buffer[at][i];
+                store.unknown = change(store.unknown);
+            }
         }
     }
 

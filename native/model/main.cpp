@@ -8,14 +8,18 @@
 #include <stdexcept>
 #include <thread>
 
+#include "model/channel/model.hpp"
+#include "model/queue/model.hpp"
 #include "model/report.hpp"
+#include "model/service/model.hpp"
 #include "model/text.hpp"
 
 namespace model {
 namespace {
 
 constexpr const char* kHelp =
-    "explore: every interleaving of a few processes, with their deaths, on the queue's own code\n"
+    "explore: every interleaving of a few processes, with their deaths, on the structures' own "
+    "code\n"
     "\n"
     "  explore [--slice]       the toys and the spaces that `make test` explores (the default)\n"
     "  explore --all           every space: long, and up to 12 GB\n"
@@ -23,10 +27,10 @@ constexpr const char* kHelp =
     "  explore --config NAME   this space; can be repeated\n"
     "  explore --list          the spaces and their programs\n"
     "\n"
-    "  --also NAME=STATES      this space too, but only so many states of it; can be repeated\n"
+    "  --also NAME=STATES      this space too, but only its first STATES states; can be repeated\n"
     "  --json FILE             also write the results there\n"
-    "  --jobs N                so many spaces at a time (default 1)\n"
-    "  --states N              stop a space after so many states\n"
+    "  --jobs N                spaces explored at a time (default 1)\n"
+    "  --states N              stop a space after N states\n"
     "  --no-schedule           do not look for a shortest schedule that leads to a violation\n"
     "\n"
     "The exit status is 1 if anything was violated, not exhausted, or a seeded bug was not seen.\n";
@@ -40,71 +44,79 @@ struct Options {
     u64 states = ~u64{0};
     std::string json;
     std::set<std::string> names;
-    std::map<std::string, u64> also;  // what once was violated, after so many states
+    std::map<std::string, u64> also;  // spaces that were violated once, and after how many states
 };
 
+// Every structure's spaces.
+const std::vector<Space>& spaces() {
+    static const std::vector<Space> all = [] {
+        std::vector<Space> found = queue_spaces();
+        for (Space& space : channel_spaces()) found.push_back(std::move(space));
+        for (Space& space : service_spaces()) found.push_back(std::move(space));
+        return found;
+    }();
+    return all;
+}
+
 struct Job {
-    const QueueConfig* config;
+    const Space* space;
     u64 states;
     bool partial = false;
 };
 
-Rules rules_of(const QueueConfig& config) {
-    return {.crashes = config.crashes,
-            .killable = config.killable,
-            .spurious = config.spurious,
-            .timeouts = config.timeouts,
-            .whole_blocks = config.whole_blocks};
-}
-
-Result run_queue(const Job& job, const Options& options) {
+Result run_space(const Job& job, const Options& options) {
     constexpr u64 kShortestStatesMax = 2'000'000;
-    const QueueConfig& config = *job.config;
-    Result result(config);
+    const Space& space = *job.space;
+    Result result(space);
     result.partial = job.partial;
     Limits limits{.states = job.states,
-                  .bytes = (config.slice ? std::size_t{3} : std::size_t{11}) << 30,
-                  .audit_every = config.audit_every,
-                  .progress_every = config.progress_every};
-    result.report = explore(*make_queue_model(config), rules_of(config), limits);
+                  .bytes = (space.slice ? std::size_t{3} : std::size_t{11}) << 30,
+                  .audit_every = space.audit_every,
+                  .progress_every = space.progress_every};
+    result.report = explore(*space.make(), space.rules, limits);
     result.found_after = result.report.states;
     if (result.report.check.empty() || !options.schedules) return result;
     limits.states = std::min(limits.states, kShortestStatesMax);
     limits.audit_every = limits.progress_every = 1;
-    Report shortest = explore_shortest(*make_queue_model(config), rules_of(config), limits);
+    Report shortest = explore_shortest(*space.make(), space.rules, limits);
     if (!shortest.check.empty()) result.report = std::move(shortest);
     return result;
 }
 
 Result run_toy(const Toy& toy) {
     Result result(toy);
-    result.report = explore_shortest(*toy.make(), toy.rules, {});
+    try {
+        result.report = explore_shortest(*toy.make(), toy.rules, {});
+    } catch (const Violation& refused) {  // its world was refused
+        result.report.check = refused.check;
+        result.report.violation = refused.what();
+    }
     return result;
 }
 
-const QueueConfig* config_of(const std::string& name) {
-    for (const QueueConfig& config : queue_configs()) {
-        if (config.name == name) return &config;
+const Space& space_named(const std::string& name) {
+    for (const Space& space : spaces()) {
+        if (space.name == name) return space;
     }
     throw std::invalid_argument(text_of("no space ", name, "; --list names them"));
 }
 
 std::vector<Job> chosen(const Options& options) {
     std::vector<Job> found;
-    for (const QueueConfig& config : queue_configs()) {
+    for (const Space& space : spaces()) {
         const bool wanted = options.names.empty()
-                                ? (config.slice || options.all) && !options.toys_only
-                                : options.names.count(config.name) != 0;
-        if (wanted) found.push_back({&config, options.states});
+                                ? (space.slice || options.all) && !options.toys_only
+                                : options.names.count(space.name) != 0;
+        if (wanted) found.push_back({&space, options.states});
     }
     if (!options.names.empty() && found.size() != options.names.size()) {
         throw std::invalid_argument("no such space; --list names them");
     }
     for (const auto& [name, states] : options.also) {
-        const QueueConfig* config = config_of(name);
+        const Space* space = &space_named(name);
         const bool there = std::any_of(found.begin(), found.end(),
-                                       [&](const Job& job) { return job.config == config; });
-        if (!there) found.push_back({config, states, true});
+                                       [&](const Job& job) { return job.space == space; });
+        if (!there) found.push_back({space, states, true});
     }
     return found;
 }
@@ -123,7 +135,7 @@ int run(const Options& options) {
     std::atomic<std::size_t> next = 0;
     auto work = [&] {
         for (std::size_t i; (i = next++) < jobs.size();) {
-            Result result = run_queue(jobs[i], options);
+            Result result = run_space(jobs[i], options);
             std::lock_guard guard(printing);
             print(result);
             results.push_back(std::move(result));
@@ -180,7 +192,7 @@ bool parse(int count, char** words, Options& options) {
             throw std::invalid_argument(text_of("unknown option ", word, "; --help names them"));
         }
     }
-    if (options.list) print_list(queue_configs());
+    if (options.list) print_list(spaces());
     return !options.list;
 }
 

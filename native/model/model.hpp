@@ -3,17 +3,17 @@
 
 #include <array>
 #include <cstddef>
-#include <stdexcept>
 #include <string>
 
 #include "model/model_memory.hpp"
+#include "model/violation.hpp"
 
 namespace model {
 
 // A process between two steps: its program counter and what it remembers, as bytes that can be compared. A model puts
 // its own plain struct in here. Every byte counts: two locals that differ tell two states apart.
 struct Local {
-    static constexpr std::size_t kSize = 64;
+    static constexpr std::size_t kSize = 128;
     std::array<std::byte, kSize> bytes{};
 
     template <class T>
@@ -32,13 +32,6 @@ struct Local {
     }
 };
 
-// Something that must never happen did. `check` is its short name: mutants are listed with it.
-struct Violation : std::runtime_error {
-    std::string check;
-    Violation(std::string check_, const std::string& text)
-        : std::runtime_error(check_ + ": " + text), check(std::move(check_)) {}
-};
-
 class Runner;
 
 class Model {
@@ -47,6 +40,8 @@ class Model {
     virtual ~Model() = default;
 
     World world;
+    // The argument of step(). A structure with blocks of its own derives a memory of its own.
+    virtual ModelMemory& memory() { return memory_; }
 
     // Processes 0 .. processes()-1 are scheduled. There is one more, the auditor, which runs alone and only when
     // audit() wants it: it recovers, drains, and counts.
@@ -65,9 +60,15 @@ class Model {
     virtual void audit(Runner&, const State&, bool /*quiescent*/) const {}
     // Nothing can happen any more, and this process is not finished: is that as it should be?
     virtual bool may_wait_forever(const Runner&, const State&, int /*p*/) const { return false; }
+    // The most accesses that one execution of the step that starts with `local` makes, in any interleaving. 0: not
+    // bounded. A bounded step is wait-free, and must not call again().
+    virtual int access_bound(int /*p*/, const Local& /*local*/) const { return 0; }
 
     virtual std::string step_name(int p, const Local& local) const = 0;
     virtual std::string value_text(int cell, u64 value) const;
+
+ private:
+    ModelMemory memory_{world};
 };
 
 }  // namespace model

@@ -21,7 +21,10 @@ class ModelMemory {
     };
     struct Restart {};  // thrown: the same as starting the step anew
 
-    ModelMemory(World& world, bool whole_blocks) : world_(world), whole_blocks_(whole_blocks) {}
+    explicit ModelMemory(World& world) : world_(world) {}
+    ModelMemory(const ModelMemory&) = delete;
+    ModelMemory& operator=(const ModelMemory&) = delete;
+    virtual ~ModelMemory() = default;
 
     void replay(const std::vector<u64>& observed) {
         observed_ = &observed;
@@ -56,37 +59,32 @@ class ModelMemory {
         return static_cast<Word>(
             observe({.kind = Kind::fetch_or, .order = order, .cell = cell(at), .a = value}));
     }
-
-    // Under sequential consistency a fence does nothing. SEAM: with store buffers it would be an access that is enabled
-    // only when the process's buffer is empty; see the comment on Runner::execute.
-    void fence() {}
-
-    void write_block(std::byte* at, BlockHeader header, const std::byte* data, std::size_t size) {
-        seal(header, data);
-        u64 content = world_.intern(header, data, size);
-        auto granules = static_cast<u16>((sizeof header + size + 63) / 64);
-        if (whole_blocks_) {
-            observe({.kind = Kind::plain_write, .cell = cell(at), .count = granules, .a = content});
-            return;
-        }
-        for (u16 i = 0; i < granules; ++i) {
-            observe({.kind = Kind::plain_write,
-                     .cell = static_cast<u16>(cell(at) + i),
-                     .a = content + i});
-        }
+    template <class Word>
+    Word fetch_and(Word* at, std::type_identity_t<Word> value, std::memory_order order) {
+        return static_cast<Word>(
+            observe({.kind = Kind::fetch_and, .order = order, .cell = cell(at), .a = value}));
+    }
+    template <class Word>
+    Word exchange(Word* at, std::type_identity_t<Word> value, std::memory_order order) {
+        return static_cast<Word>(
+            observe({.kind = Kind::exchange, .order = order, .cell = cell(at), .a = value}));
     }
 
-    BlockHeader read_header(const std::byte* at) {
-        const Content* content =
-            world_.content(observe({.kind = Kind::plain_read, .cell = cell(at)}));
-        return content ? content->header : BlockHeader{};
+    // Under sequential consistency a fence does nothing. With store buffers it waits until the process's buffer is empty.
+    void fence() {
+        if (fences_) observe({.kind = Kind::fence});
     }
+    void make_fences_accesses(bool accesses) { fences_ = accesses; }
 
-    // Reads all of a message, as its holder does. Null: torn, or not the start of a block.
-    const Content* read_block(const std::byte* at, std::size_t size) {
-        auto granules = static_cast<u16>((sizeof(BlockHeader) + size + 63) / 64);
-        return world_.content(
-            observe({.kind = Kind::plain_read, .cell = cell(at), .count = granules}));
+    // Bytes that are not atomic: a data race is a violation. See knowledge.hpp.
+    template <class Word>
+    void plain_write(Word* at, std::type_identity_t<Word> value) {
+        observe({.kind = Kind::plain_write, .cell = plain(at, sizeof(Word)), .a = value});
+    }
+    template <class Word>
+    Word plain_read(const Word* at) {
+        return static_cast<Word>(
+            observe({.kind = Kind::plain_read, .cell = plain(at, sizeof(Word))}));
     }
 
     bool take_byte(unsigned slot) { return observe(lock_access(Kind::take_byte, slot)) != 0; }
@@ -112,21 +110,29 @@ class ModelMemory {
         if (next_ != 0) throw Restart{};
     }
 
- private:
-    u16 cell(const void* at) const { return static_cast<u16>(world_.cell(at)); }
-
-    Access lock_access(Kind kind, unsigned slot) const {
-        return {.kind = kind, .cell = static_cast<u16>(world_.lock(slot))};
-    }
-
+ protected:
+    // The value that the process observed here, or the end of what it has done so far.
     u64 observe(Access access) {
         if (next_ < observed_->size()) return (*observed_)[next_++];
         access.point = point_;
         throw Pending{access};
     }
+    u16 plain(const void* at, std::size_t size) const {
+        return static_cast<u16>(world_.cell(at, size, CellKind::plain));
+    }
+
+ private:
+    template <class Word>
+    u16 cell(const Word* at) const {
+        return static_cast<u16>(world_.cell(at));
+    }
+
+    Access lock_access(Kind kind, unsigned slot) const {
+        return {.kind = kind, .cell = static_cast<u16>(world_.lock(slot))};
+    }
 
     World& world_;
-    bool whole_blocks_;
+    bool fences_ = false;
     const std::vector<u64>* observed_ = nullptr;
     std::size_t next_ = 0;
     Point point_;
@@ -140,6 +146,11 @@ class StateMemory {
     template <class Word>
     Word load(const Word* at, std::memory_order) {
         return static_cast<Word>(state_.cell[static_cast<std::size_t>(world_.cell(at))].value);
+    }
+    template <class Word>
+    Word plain_read(const Word* at) {
+        const int cell = world_.cell(at, sizeof(Word), CellKind::plain);
+        return static_cast<Word>(state_.cell[static_cast<std::size_t>(cell)].value);
     }
     void fence() {}
     u64 now_ms() { return 1000; }

@@ -5,6 +5,13 @@
 
 namespace model {
 
+namespace {
+// A fence is not an access to anything.
+int counts(const Access& access) {
+    return access.kind != Kind::finished && access.kind != Kind::fence ? 1 : 0;
+}
+}  // namespace
+
 u32 Nodes::root(int p, Local local) {
     for (int turns = 0;; ++turns) {  // steps without any shared access are done on the spot
         if (turns > 1000) throw std::logic_error("a program that never touches shared state again");
@@ -30,8 +37,9 @@ u32 Nodes::root(int p, Local local) {
             local = after;
             continue;
         }
-        nodes_.push_back({access, id, id, static_cast<u32>(locals_.size()), p, 0});
+        nodes_.push_back({access, id, id, static_cast<u32>(locals_.size()), p, 0, counts(access)});
         locals_.push_back(local);
+        check_bound(id, counts(access));
         return id;
     }
 }
@@ -59,12 +67,28 @@ Nodes::Child Nodes::compute(u32 node, u64 observed) {
     try {
         model_.step(p, after, memory_);
     } catch (const ModelMemory::Pending& pending) {
-        nodes_.push_back({pending.access, node, root_id, 0, p, observed});
+        const int accesses = nodes_[node].accesses + counts(pending.access);
+        check_bound(root_id, accesses);
+        nodes_.push_back({pending.access, node, root_id, 0, p, observed, accesses});
         return {static_cast<u32>(nodes_.size() - 1), false};
     } catch (const ModelMemory::Restart&) {
+        if (model_.access_bound(p, local(root_id)) != 0)
+            unbounded(root_id, "begins anew, after another process got on");
         return {root_id, false};
     }
     return {root(p, after), true};
+}
+
+void Nodes::check_bound(u32 root, int accesses) {
+    const int bound = model_.access_bound(process(root), local(root));
+    if (bound == 0) return;
+    if (accesses > bound) unbounded(root, text_of("makes more than ", bound, " accesses"));
+    bounded_accesses_ = std::max(bounded_accesses_, accesses);
+}
+
+void Nodes::unbounded(u32 root, const std::string& text) const {
+    const int p = process(root);
+    throw Violation("bound", text_of("p", p, " [", model_.step_name(p, local(root)), "] ", text));
 }
 
 Nodes::Entry& Nodes::find(u32 node, u64 observed) {

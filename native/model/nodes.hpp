@@ -20,7 +20,7 @@ class Nodes {
         bool completed;  // the step is over (and not merely begun anew)
     };
 
-    Nodes(Model& model, bool whole_blocks) : model_(model), memory_(model.world, whole_blocks) {
+    explicit Nodes(Model& model) : model_(model), memory_(model.memory()) {
         children_.resize(std::size_t{1} << 12);
     }
 
@@ -32,6 +32,8 @@ class Nodes {
     bool at_root(u32 node) const { return nodes_[node].root == node; }
     const Local& local(u32 node) const { return locals_[nodes_[nodes_[node].root].local]; }
     int process(u32 node) const { return nodes_[nodes_[node].root].process; }
+    // The most accesses that an execution of a bounded step made; see Model::access_bound.
+    int bounded_accesses() const { return bounded_accesses_; }
     std::size_t size() const { return nodes_.size(); }
 
  private:
@@ -42,6 +44,7 @@ class Nodes {
         u32 local;  // of a root: index of its local state
         int process;
         u64 observed;
+        int accesses;  // of this step, with the next one
     };
     struct Entry {
         u64 observed = 0;
@@ -54,15 +57,18 @@ class Nodes {
     Child compute(u32 node, u64 observed);
     Entry& find(u32 node, u64 observed);
     void grow();
+    void check_bound(u32 root, int accesses);
+    [[noreturn]] void unbounded(u32 root, const std::string& text) const;
 
     Model& model_;
-    ModelMemory memory_;
+    ModelMemory& memory_;
     std::vector<Node> nodes_;
     std::vector<Local> locals_;
     std::unordered_map<std::string, u32> roots_;  // process and bytes of the local state
     std::vector<Entry> children_;
     std::size_t used_ = 0;
     std::vector<u64> history_;
+    int bounded_accesses_ = 0;
 };
 
 }  // namespace model

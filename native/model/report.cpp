@@ -48,24 +48,14 @@ const char* yes_no(bool value) {
 
 }  // namespace
 
-std::vector<std::string> traits_of(const QueueConfig& config) {
-    std::vector<std::string> traits;
-    if (config.at_most_once) traits.push_back("at-most-once");
-    if (config.fencing) traits.push_back("fencing");
-    if (config.deliveries_max != 0) traits.push_back("max-deliveries");
-    if (config.spurious) traits.push_back("spurious wake-ups");
-    if (config.timeouts) traits.push_back("timeouts");
-    return traits;
-}
-
-Result::Result(const QueueConfig& config)
-    : kind("queue"),
-      name(config.name),
-      about(config.about),
-      crashes(config.crashes),
-      granules(config.granules),
-      programs(config.programs),
-      traits(traits_of(config)) {}
+Result::Result(const Space& space)
+    : kind(space.kind),
+      name(space.name),
+      about(space.about),
+      crashes(space.rules.crashes),
+      granules(space.granules),
+      programs(space.programs),
+      traits(space.traits) {}
 
 Result::Result(const Toy& toy)
     : kind("toy"),
@@ -107,7 +97,7 @@ void print_sum(const std::vector<Result>& results) {
         states += result.report.states;
         transitions += result.report.transitions;
         bad += !result.good();
-        if (result.kind == "queue") solo_steps = std::max(solo_steps, result.report.solo_steps);
+        if (result.kind != "toy") solo_steps = std::max(solo_steps, result.report.solo_steps);
     }
     const std::string verdict = bad == 0 ? "all as expected" : text_of(bad, " NOT AS EXPECTED");
     std::printf(
@@ -116,14 +106,14 @@ void print_sum(const std::vector<Result>& results) {
         verdict.c_str());
 }
 
-void print_list(const std::vector<QueueConfig>& configs) {
-    for (const QueueConfig& config : configs) {
-        std::printf("%-23s %s%s\n", config.name.c_str(), config.slice ? "" : "(--all only) ",
-                    config.about.c_str());
-        std::printf("    %d granules, %d deaths", config.granules, config.crashes);
-        for (const std::string& trait : traits_of(config)) std::printf(", %s", trait.c_str());
+void print_list(const std::vector<Space>& spaces) {
+    for (const Space& space : spaces) {
+        std::printf("%-23s %s%s\n", space.name.c_str(), space.slice ? "" : "(--all only) ",
+                    space.about.c_str());
+        std::printf("    %d granules, %d deaths", space.granules, space.rules.crashes);
+        for (const std::string& trait : space.traits) std::printf(", %s", trait.c_str());
         std::printf("\n");
-        for (const std::string& program : config.programs)
+        for (const std::string& program : space.programs)
             std::printf("    | %s\n", program.c_str());
     }
 }
@@ -140,11 +130,13 @@ void write_json(const std::string& path, const std::vector<Result>& results) {
             << ", \"crashes\": " << x.crashes << ", \"states\": " << r.states
             << ", \"transitions\": " << r.transitions << ", \"terminal\": " << r.terminal
             << ", \"audits\": " << r.audits << ", \"solo_runs\": " << r.solo_runs
-            << ", \"solo_steps\": " << r.solo_steps << ", \"depth\": " << r.depth
-            << ", \"exhausted\": " << yes_no(r.exhausted) << ", \"good\": " << yes_no(x.good())
-            << ", \"partial\": " << yes_no(x.partial) << ", \"found_after\": " << x.found_after
-            << ", \"seconds\": " << r.seconds << ", \"expected\": " << quoted(x.expected)
-            << ", \"check\": " << quoted(r.check) << ", \"violation\": " << quoted(r.violation)
+            << ", \"solo_steps\": " << r.solo_steps
+            << ", \"bounded_accesses\": " << r.bounded_accesses << ", \"buffered\": " << r.buffered
+            << ", \"depth\": " << r.depth << ", \"exhausted\": " << yes_no(r.exhausted)
+            << ", \"good\": " << yes_no(x.good()) << ", \"partial\": " << yes_no(x.partial)
+            << ", \"found_after\": " << x.found_after << ", \"seconds\": " << r.seconds
+            << ", \"expected\": " << quoted(x.expected) << ", \"check\": " << quoted(r.check)
+            << ", \"violation\": " << quoted(r.violation)
             << ", \"schedule\": " << list_of(r.schedule) << "}";
         separator = ",\n";
     }

@@ -5,13 +5,13 @@
 #include <vector>
 
 #include "model/explorer.hpp"
-#include "model/queue/model.hpp"
+#include "model/space.hpp"
 #include "model/toys.hpp"
 
 namespace model {
 
 struct Result {
-    std::string kind;  // toy or queue
+    std::string kind;  // toy, or the structure
     std::string name;
     std::string about;
     std::string expected;  // the check that a toy must fail
@@ -23,7 +23,7 @@ struct Result {
     u64 found_after = 0;   // states, depth first
     Report report;
 
-    explicit Result(const QueueConfig& config);
+    explicit Result(const Space& space);
     explicit Result(const Toy& toy);
 
     bool good() const {
@@ -31,12 +31,10 @@ struct Result {
     }
 };
 
-std::vector<std::string> traits_of(const QueueConfig& config);
-
 void print_header();
 void print(const Result& result);
 void print_sum(const std::vector<Result>& results);
-void print_list(const std::vector<QueueConfig>& configs);
+void print_list(const std::vector<Space>& spaces);
 void write_json(const std::string& path, const std::vector<Result>& results);
 
 }  // namespace model

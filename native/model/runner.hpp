@@ -6,15 +6,18 @@
 
 #include "model/knowledge.hpp"
 #include "model/nodes.hpp"
+#include "model/old_values.hpp"
+#include "model/store_buffers.hpp"
 
 namespace model {
 
 enum class TransitionKind : u8 {
-    step,      // the next access of a process
+    step,      // the next access of a process; `cell`: the age of the value that it sees
     crash,     // it dies; the kernel releases the lock byte `cell` first
     release,   // the kernel releases the next lock byte of a dead process
     spurious,  // a sleeper wakes for no reason
     timeout,   // a sleeper's time is over
+    drain,     // the buffered store number `cell` of a process reaches memory
 };
 
 struct Transition {
@@ -25,11 +28,13 @@ struct Transition {
 
 struct Rules {
     int crashes = 0;
-    unsigned killable = ~0u;    // bit p: process p may die
-    bool spurious = false;      // sleepers may wake for no reason
-    bool timeouts = false;      // sleepers may run out of time
-    bool races = true;          // check plain accesses
-    bool whole_blocks = false;  // a block is written in one access, not granule by granule
+    unsigned killable = ~0u;  // bit p: process p may die
+    bool spurious = false;    // sleepers may wake for no reason
+    bool timeouts = false;    // sleepers may run out of time
+    bool races = true;        // check plain accesses
+    StoreBuffers store_buffers = StoreBuffers::none;
+    bool old_values = false;  // loads may see overwritten values; not together with store buffers
+    int buffered_max = 4;     // stores in one buffer; a store waits while it is full
 };
 
 class Runner {
@@ -84,11 +89,18 @@ class Runner {
         bool asleep = false;
     };
 
-    Executed execute(State& s, int p, const Access& access);
+    // With `buffered`, stores go to the store buffer of p.
+    Executed execute(State& s, int p, const Access& access, bool buffered);
+    Executed execute_in_kernel(State& s, int p, const Access& access);
+    Executed execute_seeing(State& s, int p, const Access& access, int age);
+    Executed execute_buffered(State& s, int p, const Access& access);
+    void check(const State& before, const State& after, int p, const Access& access,
+               bool completed);
     void move(State& s, int p, u64 observed, bool* completed = nullptr);
     void let_go(State& s, int p, int cell);
     void release_byte(State& s, int p, int cell);
     bool enabled(const State& s, int p) const;
+    void add_steps(const State& s, int p, std::vector<Transition>& out) const;
     [[noreturn]] void race(const std::string& text) const { throw Violation("race", text); }
 
     Model& model_;
@@ -97,6 +109,7 @@ class Runner {
     Nodes nodes_;
     Knowledge knowledge_;
     State scratch_{};
+    State shown_before_{}, shown_after_{};  // for check()
 };
 
 }  // namespace model

@@ -1,7 +1,7 @@
 // A global state: every shared cell, where every process stands, and the hash by which states are recognised.
 //
-// A cell is an atomic word, a granule of the ring (its content as a small number) or a lock byte. A lock byte holds 0 if it
-// is free, else the holder's number + 1, or bits if several share it. Bits also keep the plain accesses that a cell or a
+// A cell is an atomic word, some plain bytes (their content as a number) or a lock byte. A lock byte holds 0 if it is
+// free, else the holder's number + 1, or bits if several share it. Bits also keep the plain accesses that a cell or a
 // process does *not* know of: see knowledge.hpp.
 #pragma once
 
@@ -14,8 +14,11 @@ namespace model {
 
 using namespace holdfast;
 
-inline constexpr int kCellsMax = 72;
+inline constexpr int kCellsMax = 96;
 inline constexpr int kProcessesMax = 6;
+inline constexpr std::size_t kBufferedMax = 4;  // stores of one process, see store_buffers.hpp
+inline constexpr int kWordsWithPastMax = 32;    // see old_values.hpp
+inline constexpr std::size_t kOldMax = 3;
 
 struct Hash {
     u64 low = 0;
@@ -78,19 +81,81 @@ struct Process {
     u32 node = 0;
     Status status = Status::absent;
     u8 bell = 0;      // the cell it sleeps on
+    u8 buffered = 0;  // stores in its buffer
     u64 unknown = 0;  // events that are not ordered before what it does next
+};
+
+// A store that has not reached memory yet.
+struct Buffered {
+    u64 value = 0;
+    u64 unknown = 0;  // as in Cell
+    u16 cell = 0;
+    bool release = false;  // it waits for the stores before it
+    bool update = false;   // of a read-modify-write: no other store to the cell comes first
+    bool seq_cst = false;  // seq_cst loads wait for it
+
+    Hash hash(u64 place) const {
+        const u64 what = u64{cell} << 3 | u64{release} << 2 | u64{update} << 1 | u64{seq_cst};
+        return hash_part(place, value, unknown ^ scramble(what));
+    }
+};
+
+// A value of a word that was overwritten. `view`: see old_values.hpp.
+struct OldValue {
+    u64 value = 0;
+    u64 unknown = 0;
+    u64 view = 0;
+};
+
+struct Versions {
+    u64 view = 0;  // of the newest, whose value is in the cell
+    u8 old_count = 0;
+    std::array<OldValue, kOldMax> old{};  // the oldest first
+};
+
+struct Past {
+    std::array<u64, kProcessesMax> views{};
+    u64 fenced = 0;  // the view of all fences
+    u8 count = 0;    // words
+    std::array<Versions, kWordsWithPastMax> words{};
+
+    void assign(const Past& other) {
+        std::memcpy(static_cast<void*>(this), &other,
+                    offsetof(Past, words) + other.count * sizeof(Versions));
+    }
+    Hash hash() const {
+        u64 place = 1'000;
+        Hash sum = hash_part(place, fenced, 0);
+        for (u64 view : views) sum ^= hash_part(++place, view, 0);
+        for (std::size_t i = 0; i < count; ++i) {
+            const Versions& all = words[i];
+            place = 2'000 + i * 10;
+            sum ^= hash_part(place, all.view, all.old_count);
+            for (std::size_t j = 0; j < all.old_count; ++j) {
+                const OldValue& old = all.old[j];
+                sum ^= hash_part(++place, old.value, old.unknown + scramble(old.view + 1));
+            }
+        }
+        return sum;
+    }
 };
 
 struct State {
     std::array<Process, kProcessesMax> process{};
     Hash cells_hash{};
     u8 crashes_left = 0;
+    u8 buffered = 0;        // stores in all buffers
+    bool has_past = false;  // loads may see old values
     std::array<Cell, kCellsMax> cell{};
+    std::array<std::array<Buffered, kBufferedMax>, kProcessesMax> buffer{};
+    Past past{};
 
-    // Only the cells in use are copied.
+    // Only the cells and buffers in use are copied.
     void assign(const State& other, int cells) {
         std::memcpy(static_cast<void*>(this), &other,
                     offsetof(State, cell) + static_cast<std::size_t>(cells) * sizeof(Cell));
+        if (buffered != 0) buffer = other.buffer;
+        if (has_past) past.assign(other.past);
     }
 
     void set(int index, Cell now) {
@@ -108,11 +173,24 @@ struct State {
             sum ^= hash_part(static_cast<u64>(kCellsMax + p), where, one.unknown);
         }
         sum ^= hash_part(kCellsMax + kProcessesMax, crashes_left, 0);
+        if (buffered != 0) sum ^= buffers_hash(processes);
+        if (has_past) sum ^= past.hash();
         if (sum.low == 0) sum.low = 1;  // 0 marks a free place in the visited set
         return sum;
     }
 
  private:
+    Hash buffers_hash(int processes) const {
+        Hash sum;
+        for (int p = 0; p < processes; ++p) {
+            const std::size_t at = static_cast<std::size_t>(p);
+            for (std::size_t i = 0; i < process[at].buffered; ++i) {
+                const u64 place = kCellsMax + kProcessesMax + 1 + at * kBufferedMax + i;
+                sum ^= buffer[at][i].hash(place);
+            }
+        }
+        return sum;
+    }
     static Hash part(int index, const Cell& c) {
         return hash_part(static_cast<u64>(index), c.value, c.unknown);
     }

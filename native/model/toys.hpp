@@ -20,4 +20,8 @@ struct Toy {
 
 const std::vector<Toy>& toys();
 
+// Those of weak memory; toys() has them, too.
+std::vector<Toy> buffer_toys();
+std::vector<Toy> old_value_toys();
+
 }  // namespace model

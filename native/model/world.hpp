@@ -2,42 +2,44 @@
 //
 // The algorithms address memory by pointers into the region, as they do in production. Nothing is ever written there
 // but the initial values: the values of a state live in its cells.
+//
+// A cell has one address and one size, and cells do not overlap. Otherwise two words could be taken for one, and the
+// explorer would verify another structure. An access must name a cell exactly. Anything else violates "cell".
 #pragma once
 
 #include <cstddef>
-#include <map>
-#include <stdexcept>
-#include <string>
+#include <cstring>
 #include <vector>
 
-#include "holdfast/base/block.hpp"
 #include "model/state.hpp"
+#include "model/text.hpp"
+#include "model/violation.hpp"
 
 namespace model {
 
-enum class CellKind : u8 { word, granule, lock };
+enum class CellKind : u8 {
+    word,   // atomic
+    plain,  // not atomic: its accesses are checked for races
+    lock,   // a lock byte of the kernel
+};
 
 struct CellInfo {
     CellKind kind = CellKind::word;
-    u8 width = 8;
+    u16 width = 8;  // bytes
     u64 initial = 0;
     std::string name;
-};
+    u64 offset = 0;  // in the region; of a lock byte: unused
+    int number = 0;  // among the cells of its kind
 
-// A block as it was written. Cells hold its number, so that a torn or foreign block is recognised.
-struct Content {
-    BlockHeader header{};
-    std::vector<std::byte> payload;
+    u64 mask() const { return width < 8 ? (u64{1} << 8 * width) - 1 : ~u64{0}; }
 };
 
 class World {
  public:
-    static constexpr u64 kGranuleSize = 64;
-
-    explicit World(std::size_t size) : storage_(size / 64 + 2), size_(size) {
+    explicit World(std::size_t size) : storage_(size / 64 + 2) {
         auto address = reinterpret_cast<std::uintptr_t>(storage_.data());
         base_ = reinterpret_cast<std::byte*>((address + 63) & ~std::uintptr_t{63});
-        cell_at_.assign(size / 4, kNoCell);
+        cell_at_.assign(size, kNoCell);
     }
 
     std::byte* base() const { return base_; }
@@ -45,67 +47,84 @@ class World {
     const CellInfo& info(int cell) const { return info_[static_cast<std::size_t>(cell)]; }
     const std::vector<int>& locks() const { return locks_; }
     int lock(unsigned slot) const { return locks_.at(slot); }
-    int first_granule() const { return first_granule_; }
-    int granules() const { return granules_; }
+    int words() const { return words_; }
+    int plains() const { return static_cast<int>(plains_.size()); }
+    const CellInfo& plain_info(int plain) const {
+        return info(plains_[static_cast<std::size_t>(plain)]);
+    }
 
     // Declares an atomic word. Its initial value is what stands in the region now.
-    template <class Word>
+    template <AtomicWord Word>
     int word(const Word* at, std::string name) {
         CellInfo info{CellKind::word, sizeof(Word), *at, std::move(name)};
+        info.number = words_++;
         return declare(at, std::move(info));
     }
 
-    void ring(const std::byte* at, int granules) {
-        first_granule_ = cells();
-        granules_ = granules;
-        for (int i = 0; i < granules; ++i) {
-            declare(at + static_cast<u64>(i) * kGranuleSize,
-                    {CellKind::granule, 64, 0, "ring[" + std::to_string(i) + "]"});
-        }
+    // Declares bytes that are accessed without atomics, by one plain_write or plain_read for all of them. At most 8
+    // bytes start with what stands in the region now. The value of more is a number, and starts with 0.
+    int plain(const void* at, std::size_t size, std::string name) {
+        CellInfo info{CellKind::plain, static_cast<u16>(size), 0, std::move(name)};
+        if (size <= sizeof info.initial) std::memcpy(&info.initial, at, size);
+        info.number = plains();
+        const int cell = declare(at, std::move(info));
+        plains_.push_back(cell);
+        return cell;
     }
 
     void bytes(unsigned slots) {
         for (unsigned i = 0; i < slots; ++i) {
             locks_.push_back(cells());
-            add({CellKind::lock, 1, 0, "byte[" + std::to_string(i) + "]"});
+            add({CellKind::lock, 1, 0, text_of("byte[", i, "]")});
         }
     }
 
-    int cell(const void* at) const {
-        u64 offset = static_cast<u64>(static_cast<const std::byte*>(at) - base_);
-        u16 found = offset < size_ ? cell_at_[offset / 4] : kNoCell;
+    // The cell with this address, size and kind.
+    int cell(const void* at, std::size_t size, CellKind kind) const {
+        const u64 offset = offset_of(at);
+        const u16 found = offset < cell_at_.size() ? cell_at_[offset] : kNoCell;
         if (found == kNoCell)
-            throw std::logic_error("access to a word that the model did not declare");
+            throw Violation("cell", text_of("access to ", size, " bytes at offset ", offset,
+                                            ", where the model has not declared a cell"));
+        const CellInfo& info = info_[found];
+        if (info.offset != offset || info.width != size || info.kind != kind) [[unlikely]]
+            throw Violation("cell", text_of(kind == CellKind::plain ? "plain" : "atomic",
+                                            " access to ", size, " bytes at offset ", offset,
+                                            ", but the cell there is ", described(info)));
         return found;
     }
-
-    // The number of a block's content; its granules hold this number, + 1 each.
-    u64 intern(const BlockHeader& header, const std::byte* payload, std::size_t size) {
-        std::string key(reinterpret_cast<const char*>(&header), sizeof header);
-        key.append(reinterpret_cast<const char*>(payload), size);
-        auto [found, added] = content_ids_.try_emplace(key, contents_.size() + 1);
-        if (added) contents_.push_back({header, {payload, payload + size}});
-        return found->second << kPartBits;
-    }
-
-    // Null if this is not the first granule of a block.
-    const Content* content(u64 number) const {
-        if (number == 0 || (number & ((1u << kPartBits) - 1)) != 0) return nullptr;
-        return &contents_[(number >> kPartBits) - 1];
+    template <AtomicWord Word>
+    int cell(const Word* at) const {
+        return cell(at, sizeof(Word), CellKind::word);
     }
 
  private:
     static constexpr u16 kNoCell = 0xffff;
-    static constexpr u32 kPartBits = 6;
     struct alignas(64) Line {
         std::byte bytes[64];
     };
 
+    u64 offset_of(const void* at) const {
+        return static_cast<u64>(static_cast<const std::byte*>(at) - base_);
+    }
+
+    static std::string described(const CellInfo& info) {
+        return text_of(info.name, ", ", info.width,
+                       info.kind == CellKind::plain ? " plain bytes" : " atomic bytes",
+                       " at offset ", info.offset);
+    }
+
     int declare(const void* at, CellInfo info) {
-        u64 offset = static_cast<u64>(static_cast<const std::byte*>(at) - base_);
-        u16& place = cell_at_.at(offset / 4);
-        if (place != kNoCell) return place;
-        place = static_cast<u16>(cells());
+        info.offset = offset_of(at);
+        if (info.offset + info.width > cell_at_.size())
+            throw Violation("cell",
+                            text_of("the cell ", described(info), " is outside the region"));
+        for (u64 i = info.offset; i < info.offset + info.width; ++i) {
+            if (cell_at_[i] != kNoCell)
+                throw Violation("cell", text_of("the cell ", described(info), " overlaps ",
+                                                described(info_[cell_at_[i]])));
+        }
+        for (u64 i = 0; i < info.width; ++i) cell_at_[info.offset + i] = static_cast<u16>(cells());
         return add(std::move(info));
     }
 
@@ -116,15 +135,12 @@ class World {
     }
 
     std::vector<Line> storage_;
-    std::size_t size_;
     std::byte* base_;
-    std::vector<u16> cell_at_;  // by offset / 4
+    std::vector<u16> cell_at_;  // by offset
     std::vector<CellInfo> info_;
     std::vector<int> locks_;
-    int first_granule_ = 0;
-    int granules_ = 0;
-    std::vector<Content> contents_;
-    std::map<std::string, u64> content_ids_;
+    std::vector<int> plains_;
+    int words_ = 0;
 };
 
 }  // namespace model

@@ -1,117 +1,35 @@
 // The limits of the machine, measured as the queue is: the benchmark prints them beside its figures.
 // Nothing here is used by the library.
-//
-// Two threads of one process stand for the two processes of the benchmark. The cost of a cache line that
-// changes cores, and of bytes copied into a ring of shared pages, does not depend on address spaces.
+
+#include "bindings/base/reference.hpp"
 
 #include <nanobind/nanobind.h>
-#include <pthread.h>
-#include <sched.h>
-#include <sys/mman.h>
-
-#include <atomic>
-#include <chrono>
-#include <cstddef>
-#include <cstdint>
-#include <cstring>
-#include <new>
-#include <stdexcept>
-#include <thread>
-#include <vector>
 
 namespace nb = nanobind;
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using namespace holdfast::bindings::reference;
 
-constexpr std::size_t kLineBytes = 64;
 constexpr std::uint64_t kEndOfStream = ~std::uint64_t{0};
-
-double seconds_since(Clock::time_point start) {
-    return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-// The cores this process may use; the benchmark pins its two processes to the first two of them.
-std::vector<int> allowed_cores() {
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    std::vector<int> cores;
-    if (sched_getaffinity(0, sizeof set, &set) != 0) return cores;
-    for (int core = 0; core < CPU_SETSIZE; ++core) {
-        if (CPU_ISSET(core, &set)) cores.push_back(core);
-    }
-    return cores;
-}
-
-void pin(int core) {
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    CPU_SET(core, &set);
-    // A refusal (a container that forbids it) only makes the figure noisier.
-    (void)pthread_setaffinity_np(pthread_self(), sizeof set, &set);
-}
-
-std::vector<int> two_cores() {
-    std::vector<int> cores = allowed_cores();
-    if (cores.size() < 2)
-        throw std::runtime_error("this reference needs two cores, one is allowed");
-    return cores;
-}
-
-// Shared pages, touched once, as a queue's ring is.
-class Pages {
- public:
-    explicit Pages(std::size_t size) : size_(size) {
-        if (size == 0) throw std::invalid_argument("the ring must not be empty");
-        void* at = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-        if (at == MAP_FAILED) throw std::bad_alloc();
-        at_ = static_cast<std::byte*>(at);
-        std::memset(at_, 1, size);
-    }
-    ~Pages() { munmap(at_, size_); }
-    Pages(const Pages&) = delete;
-    Pages& operator=(const Pages&) = delete;
-    std::byte* at(std::size_t offset) { return at_ + offset; }
-
- private:
-    std::byte* at_ = nullptr;
-    std::size_t size_;
-};
-
-struct alignas(kLineBytes) Line {
-    std::atomic<std::uint64_t> value{0};
-};
 
 // One cache line there and one back, both sides spinning: nothing between two cores is faster.
 double pingpong_ns(std::uint64_t rounds) {
-    if (rounds == 0) throw std::invalid_argument("at least one round");
-    const std::vector<int> cores = two_cores();
     Line there;
     Line back;
-    std::thread partner([&] {
-        pin(cores[1]);
-        for (std::uint64_t round = 1; round <= rounds; ++round) {
+    return round_trip_ns(
+        rounds,
+        [&](std::uint64_t round) {
+            there.value.store(round, std::memory_order_release);           // pairs with: there.load
+            while (back.value.load(std::memory_order_acquire) != round) {  // pairs with: back.store
+            }
+        },
+        [&](std::uint64_t round) {
             while (there.value.load(std::memory_order_acquire) !=
                    round) {  // pairs with: there.store
             }
             back.value.store(round, std::memory_order_release);  // pairs with: back.load
-        }
-    });
-    double ns = 0;
-    std::thread caller([&] {
-        pin(cores[0]);
-        const Clock::time_point start = Clock::now();
-        for (std::uint64_t round = 1; round <= rounds; ++round) {
-            there.value.store(round, std::memory_order_release);           // pairs with: there.load
-            while (back.value.load(std::memory_order_acquire) != round) {  // pairs with: back.store
-            }
-        }
-        ns = seconds_since(start) * 1e9 / static_cast<double>(rounds);
-    });
-    caller.join();
-    partner.join();
-    return ns;
+        });
 }
 
 // Bytes per second that one core copies, message by message, into a ring of shared pages. The

@@ -155,8 +155,7 @@ u64 bounded(nb::handle given, const char* what, u64 most) {
     const bool beyond = value == ~u64{0} && PyErr_Occurred() != nullptr;
     if (beyond) PyErr_Clear();
     if (beyond || value > most)
-        throw Error(Code::misuse, std::string(what) + " is below 0 or above " +
-                                      std::to_string(most) + ", which no message carries");
+        throw Error(Code::misuse, std::string(what) + " must be 0 to " + std::to_string(most));
     return value;
 }
 

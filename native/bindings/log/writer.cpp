@@ -7,6 +7,7 @@
 #include "bindings/base/gil.hpp"
 #include "bindings/base/records.hpp"
 #include "bindings/log/log.hpp"
+#include "bindings/log/store_points.hpp"
 
 namespace nb = nanobind;
 

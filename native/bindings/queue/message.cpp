@@ -149,7 +149,7 @@ PyObject* message_call(PyObject* object, PyObject* const* args, std::size_t flag
     Py_ssize_t count = PyVectorcall_NARGS(flags);
     if (names == nullptr && count == 0) return Py_NewRef(object);
     if (names == nullptr && count == 3) return message_exit(object, args, count);
-    PyErr_SetString(PyExc_TypeError, "a holdfast.Message is not to be called");
+    PyErr_SetString(PyExc_TypeError, "a holdfast.Message cannot be called");
     return nullptr;
 }
 

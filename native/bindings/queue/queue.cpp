@@ -4,11 +4,9 @@
 // payload, spins (which only reads shared words), and sleeps on a bell. `Busy` keeps other threads from detaching meanwhile.
 #include <unistd.h>
 
-#include <cmath>
-#include <cstdio>
 #include <deque>
-#include <limits>
 
+#include "bindings/base/arguments.hpp"
 #include "bindings/queue/objects.hpp"
 #include "bindings/queue/waiting.hpp"
 #include "bindings/shm/waiting.hpp"
@@ -19,95 +17,16 @@ namespace {
 
 constexpr u32 kBatchMax = 65536;
 
-// None: wait for ever (-1). A number of seconds else.
-bool parse_timeout(PyObject* value, double& seconds) {
-    if (value == Py_None) {
-        seconds = -1;
-        return true;
-    }
-    seconds = PyFloat_AsDouble(value);
-    if (seconds == -1 && PyErr_Occurred()) {
-        if (PyErr_ExceptionMatches(PyExc_TypeError)) {
-            PyErr_Clear();
-            PyErr_Format(PyExc_TypeError, "timeout must be None or a number of seconds, not %R",
-                         value);
-            return false;
-        }
-        if (!PyLong_Check(value) || !PyErr_ExceptionMatches(PyExc_OverflowError)) return false;
-        PyErr_Clear();
-        seconds = _PyLong_Sign(value) * std::numeric_limits<double>::infinity();
-    }
-    if (seconds >= 0) return true;
-    char shown[32] = "nan";
-    if (!std::isnan(seconds)) std::snprintf(shown, sizeof shown, "%g", seconds);
-    raise("Misuse", std::string("timeout must be None or at least 0 seconds, not ") + shown);
-    return false;
-}
-
-// The arguments of a call with `count_max` positional ones; the last of `names` is always "timeout". Missing: null.
-bool parse(const char* call, PyObject* const* args, Py_ssize_t count, PyObject* kwnames,
-           const char* const* names, int names_count, int required, PyObject** out) {
-    for (int i = 0; i < names_count; ++i) out[i] = i < count ? args[i] : nullptr;
-    if (count > names_count) {
-        PyErr_Format(PyExc_TypeError, "%s() takes at most %d arguments (%zd given)", call,
-                     names_count, count);
-        return false;
-    }
-    Py_ssize_t keywords = kwnames == nullptr ? 0 : PyTuple_GET_SIZE(kwnames);
-    for (Py_ssize_t k = 0; k < keywords; ++k) {
-        PyObject* name = PyTuple_GET_ITEM(kwnames, k);
-        int i = 0;
-        while (i < names_count && PyUnicode_CompareWithASCIIString(name, names[i]) != 0) ++i;
-        if (i == names_count || out[i] != nullptr) {
-            PyErr_Format(PyExc_TypeError, "%s() got an unexpected argument '%U'", call, name);
-            return false;
-        }
-        out[i] = args[count + k];
-    }
-    for (int i = 0; i < required; ++i)
-        if (out[i] == nullptr) {
-            PyErr_Format(PyExc_TypeError, "%s() misses the argument '%s'", call, names[i]);
-            return false;
-        }
-    return true;
-}
-
 bool too_large(QueueObject* self, u64 size) {
     const Geometry& geometry = self->attachment->geometry();
     if (size <= geometry.size_max()) [[likely]]
         return false;
     raise("Misuse", "a message of " + std::to_string(size) + " bytes is too large for queue " +
-                        self->attachment->name() + ", which takes at most " +
+                        self->attachment->name() + ": it takes at most " +
                         std::to_string(geometry.size_max()) +
-                        " (half of its capacity less a header): create it with a larger capacity");
+                        ". Create a queue of more than twice the message's size");
     return true;
 }
-
-// A bytes-like object for the time of a call.
-class Bytes {
- public:
-    Bytes() = default;
-    Bytes(const Bytes&) = delete;
-    ~Bytes() {
-        if (held_) PyBuffer_Release(&view_);
-    }
-    bool get(PyObject* object, Payload& payload) {
-        if (PyBytes_CheckExact(object)) [[likely]] {
-            payload = {reinterpret_cast<const std::byte*>(PyBytes_AS_STRING(object)),
-                       static_cast<u64>(PyBytes_GET_SIZE(object))};
-            return true;
-        }
-        if (PyObject_GetBuffer(object, &view_, PyBUF_SIMPLE) < 0) return false;
-        held_ = true;
-        payload = {static_cast<const std::byte*>(view_.buf), static_cast<u64>(view_.len)};
-        return true;
-    }
-    bool held() const { return held_; }  // false: of an object that is exactly bytes
-
- private:
-    Py_buffer view_{};
-    bool held_ = false;
-};
 
 bool put_payloads(QueueObject* self, const char* call, std::span<const Payload> payloads,
                   double timeout) {
@@ -504,23 +423,10 @@ Bell bell_of_queue(PyObject* object, bool putting) {
     return {attachment, putting ? attachment->space_bell() : attachment->data_bell()};
 }
 
-constexpr int kFast = METH_FASTCALL | METH_KEYWORDS;
-
-// No C++ exception passes into the interpreter.
-template <auto Function>
-PyObject* fast(PyObject* self, PyObject* const* args, Py_ssize_t count, PyObject* kwnames) {
-    return guarded([&] { return Function(self, args, count, kwnames); }, nullptr);
-}
-
-template <auto Function>
-PyObject* plain(PyObject* self, PyObject* argument) {
-    return guarded([&] { return Function(self, argument); }, nullptr);
-}
-
 PyMethodDef queue_methods[] = {
-    {"put", method(fast<queue_put>), kFast, "put(data, timeout=None): adds a message."},
+    {"put", method(fast<queue_put>), kFast, "put(data, timeout=None): add a message."},
     {"put_many", method(fast<queue_put_many>), kFast,
-     "put_many(messages, timeout=None): adds messages, all at once."},
+     "put_many(messages, timeout=None): add messages, all at once."},
     {"get", method(fast<queue_get>), kFast, "get(timeout=None) -> Message"},
     {"get_bytes", method(fast<queue_get_bytes>), kFast,
      "get_bytes(timeout=None) -> bytes: a copy, settled at once."},
@@ -528,9 +434,12 @@ PyMethodDef queue_methods[] = {
      "get_into(buffer, timeout=None) -> int: the size, settled at once."},
     {"get_many", method(fast<queue_get_many>), kFast,
      "get_many(count, timeout=None) -> Messages: at least one."},
-    {"close", plain<queue_close>, METH_NOARGS, "Ends the stream for everybody."},
-    {"purge", plain<queue_purge>, METH_NOARGS, "Throws away what waits; returns how many."},
-    {"detach", plain<queue_detach>, METH_NOARGS, "This process leaves; what it holds goes back."},
+    {"close", plain<queue_close>, METH_NOARGS,
+     "Close the queue: puts raise Closed, and gets do so after the last message."},
+    {"purge", plain<queue_purge>, METH_NOARGS,
+     "Settle the messages that wait, without delivery; return their number."},
+    {"detach", plain<queue_detach>, METH_NOARGS,
+     "Detach this process; messages that it holds are delivered again."},
     {"_recover", plain<queue_recover>, METH_NOARGS, nullptr},
     {"_listen", plain<queue_listen>, METH_O, nullptr},
     {"__enter__", queue_enter, METH_NOARGS, nullptr},
@@ -539,7 +448,7 @@ PyMethodDef queue_methods[] = {
 
 PyGetSetDef queue_getset[] = {
     {"name", queue_name, nullptr, "The queue's name.", nullptr},
-    {"directory", queue_directory, nullptr, "Where its segment stands.", nullptr},
+    {"directory", queue_directory, nullptr, "The path of its segment.", nullptr},
     {"message_size_max", queue_message_size_max, nullptr, "The largest message, in bytes.",
      nullptr},
     {"slot", queue_slot, nullptr, "This attachment's slot.", nullptr},

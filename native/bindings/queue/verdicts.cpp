@@ -8,14 +8,13 @@ namespace holdfast::bindings {
 void raise_unusable(const QueueAttachment& attachment) {
     if (attachment.forked())
         raise("Misuse", "queue " + attachment.name() +
-                            " was opened before fork(); a child has no slot of its own: call "
-                            "Queue.open() in it");
+                            " was opened before fork(), and a child has no slot of its own; call "
+                            "Queue.open() in the child");
     else if (attachment.lost())
         raise("Misuse", "queue " + attachment.name() +
                             ": other code in this process closed the descriptor that holds its "
-                            "lock (a daemoniser, os.closerange?), so for the others this process "
-                            "is dead and what it held goes to them; open it again with "
-                            "Queue.open()");
+                            "lock (a daemoniser, os.closerange?). Other processes take this one "
+                            "for dead and recover what it held. Call Queue.open() again");
     else
         raise("Misuse",
               "queue " + attachment.name() + " was detached; call Queue.open() to use it again");
@@ -54,9 +53,8 @@ void raise_verdict(QueueAttachment& attachment, Verdict verdict, const char* cal
                                  queue + " has no message for this " + call + waited + who);
         case Verdict::fenced:
             return raise_blocked(attachment, "Timeout",
-                                 queue + ": this " + call +
-                                     " was overtaken by the stall limit again and again" + waited +
-                                     "; nothing was put");
+                                 queue + ": this " + call + " exceeded the stall limit each time" +
+                                     waited + "; nothing was put");
         case Verdict::contended:
             return raise_blocked(attachment,
                                  !nowait          ? "Timeout"

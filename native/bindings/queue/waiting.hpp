@@ -3,6 +3,7 @@
 
 #include "bindings/base/gil.hpp"
 #include "bindings/queue/objects.hpp"
+#include "bindings/shm/waiting.hpp"
 #include "holdfast/shm/waiting.hpp"
 
 namespace holdfast::bindings {
@@ -32,13 +33,11 @@ class QueueSide {
           timeout_(timeout),
           putting_(putting),
           attempt_(attempt),
-          start_(monotonic_ns()),
-          limit_(timeout < 0 || timeout > 1e9 ? ~u64{0}
-                                              : start_ + static_cast<u64>(timeout * 1e9)) {}
+          time_(timeout) {}
 
     // True: ok. False: an exception is set.
     bool wait() {
-        wait_until_over(*this, start_, self_->spin_ns, limit_);
+        wait_until_over(*this, time_.start, self_->spin_ns, time_.limit);
         return good_;
     }
 
@@ -56,10 +55,11 @@ class QueueSide {
             good_ = true;
             return Turn::over;
         }
-        if (passed_over && now < limit_) return PyErr_CheckSignals() < 0 ? Turn::over : Turn::again;
-        if (verdict != blocked || now >= limit_) {
+        if (passed_over && now < time_.limit)
+            return PyErr_CheckSignals() < 0 ? Turn::over : Turn::again;
+        if (verdict != blocked || now >= time_.limit) {
             const bool late = timeout_ != 0 && (verdict == blocked || passed_over);
-            raise_verdict(*keep_, verdict, call_, static_cast<double>(now - start_) / 1e9, !late);
+            raise_verdict(*keep_, verdict, call_, time_.waited_s(now), !late);
             return Turn::over;
         }
         return probe && !still_usable(*keep_) ? Turn::over : Turn::wait;
@@ -78,11 +78,7 @@ class QueueSide {
     }
 
     bool sleep(u32 heard, u64 ns) {
-        {
-            const GilRelease release;
-            futex_wait(putting_ ? keep_->space_bell() : keep_->data_bell(), heard, ns);
-        }
-        return PyErr_CheckSignals() == 0;
+        return sleep_on(putting_ ? keep_->space_bell() : keep_->data_bell(), heard, ns);
     }
 
  private:
@@ -93,7 +89,7 @@ class QueueSide {
     double timeout_;
     bool putting_;
     Attempt& attempt_;
-    u64 start_, limit_;
+    const TimeLimit time_;
     bool good_ = false;
 };
 

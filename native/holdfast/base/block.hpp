@@ -21,7 +21,7 @@
 
 namespace holdfast {
 
-struct BlockHeader {
+struct alignas(8) BlockHeader {
     u16 magic;
     u8 kind;
     u8 flags;

@@ -104,11 +104,14 @@ inline void require_file_header(std::string_view bytes, FileKind kind, u64 id,
                                                    std::to_string(kFormatVersion) +
                                                    "; use the version of holdfast that wrote it");
         case FileFault::other_kind:
-            throw Error(Code::corrupt,
-                        path + ": its header, at offset 0, is of another kind of file");
+            throw Error(
+                Code::corrupt,
+                path +
+                    ": its header, at offset 0, is of another kind of file; run holdfast doctor");
         case FileFault::other_id:
-            throw Error(Code::corrupt,
-                        path + ": its header, at offset 0, has another number than its name");
+            throw Error(Code::corrupt, path +
+                                           ": its header, at offset 0, has another number than its "
+                                           "name; run holdfast doctor");
         case FileFault::other_directory:
             throw Error(Code::corrupt, path +
                                            ": its header, at offset 0, is of another directory; "

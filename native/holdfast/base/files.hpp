@@ -131,8 +131,8 @@ inline void require_trusted_owner(const struct stat& status, const std::string& 
     if (group_shares && (me == 0 || detail::in_group(status.st_gid))) return;
     throw Error(Code::denied,
                 path + " belongs to uid " + std::to_string(status.st_uid) +
-                    ", which is neither this user nor root, and is not shared with a group of this "
-                    "user; its creator can share it with mode=0o660 and group=");
+                    ", which is neither this user nor root, and no group of this user shares it. "
+                    "Its creator can share it with mode=0o660 and group=");
 }
 
 }  // namespace holdfast

@@ -101,7 +101,8 @@ class Log {
             throw Error(Code::misuse, topic_words(topic) + ": ledger " + std::to_string(ledger) +
                                           " of " + std::to_string(entries) + " entries from " +
                                           std::to_string(first_ordinal) + " in " +
-                                          std::to_string(size) + " bytes cannot go on at ordinal " +
+                                          std::to_string(size) +
+                                          " bytes cannot continue at ordinal " +
                                           std::to_string(topic.next_ordinal));
         topic.ledger = ledger;
         topic.first_ordinal = first_ordinal;
@@ -217,7 +218,8 @@ class Log {
         queue_->require_here();
         end_event();
         if (!reader_.at_end())
-            throw Error(Code::misuse, "the frame has events left; call step() until it is None");
+            throw Error(Code::misuse,
+                        "the frame has events left; call step() until it returns None");
         for (u64 id : touched_) {
             Topic* topic = topics_.find(id);
             if (topic == nullptr || topic->touched != frame_number_) continue;

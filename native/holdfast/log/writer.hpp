@@ -122,7 +122,7 @@ class Writer : private ForkAware {
         require_here();
         if (offset < kRoundAlign || offset % kRoundAlign != 0)
             throw Error(Code::misuse,
-                        "a journal goes on at a multiple of 4096 above its header, "
+                        "a journal continues at a multiple of 4096 above its header, "
                         "not at " +
                             std::to_string(offset));
         OwnedFd own(::fcntl(fd, F_DUPFD_CLOEXEC, 3));

@@ -21,11 +21,15 @@
 #include "holdfast/base/errors.hpp"
 #include "holdfast/base/file_header.hpp"
 #include "holdfast/base/files.hpp"
+#include "holdfast/base/points.hpp"
 #include "holdfast/log/io.hpp"
-#include "holdfast/log/points.hpp"
 #include "holdfast/log/round.hpp"
 
 namespace holdfast {
+
+// Of the writer, its ledger files included.
+HOLDFAST_POINTS(WriterPoint, journal_write, journal_half, journal_written, ledger_open,
+                ledger_write, ledger_half, ledger_written, journal_synced, round_done);
 
 // The failed step, its errno and its file. `error` 0: no failure.
 struct IoFailure {

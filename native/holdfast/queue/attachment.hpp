@@ -95,7 +95,7 @@ class QueueAttachment {
                     (params.dead_letter[0] == '\0' || valid_name(params.dead_letter));
         if (!sane)
             throw Error(Code::corrupt, segment.path() +
-                                           ": its parameters make no sense; remove it with "
+                                           ": its parameters are not possible; remove it with "
                                            "`holdfast queue rm` and create it anew");
         return params;
     }
@@ -256,7 +256,7 @@ class QueueAttachment {
             return holdfast::fault_words("queue", name_, fault);
         return "queue " + name_ + ": the message at position " + std::to_string(fault.position) +
                " is damaged (" + fault.what +
-               " of its header does not fit); it was set aside, the next get goes on behind it";
+               " of its header does not fit). It was set aside; the next get continues behind it";
     }
     const Fault& fault() const { return queue_.fault; }
     bool message_damaged() const { return message_damaged_; }

@@ -22,9 +22,10 @@ class Attachment {
 
     // `recover(slot)` repairs what the dead holder of `slot` left, with its byte shared or our own; it returns whether
     // nothing is left. It may run several times, for several slots.
+    // Of the slots [first, end), without them of all.
     template <class Recover>
-    void attach(Recover&& recover) {
-        join(recover);
+    void attach(Recover&& recover, unsigned first = 0, unsigned end = kSlotsMax) {
+        join(recover, first, end);
         recover(participant_.slot());
         at(AttachPoint::attach_recovered);
         participant_.activate();
@@ -69,10 +70,10 @@ class Attachment {
 
     // A slot that looks taken may be in the hands of a recoverer for a moment: a dead one's is soon free.
     template <class Recover>
-    void join(Recover& recover) {
+    void join(Recover& recover, unsigned first, unsigned end) {
         for (int tries = 0;; ++tries) {
             try {
-                return participant_.join(recover);
+                return participant_.join(recover, first, end);
             } catch (const Error& error) {
                 if (error.code != Code::too_many_participants || tries == kJoinTries) throw;
                 ::usleep(1000);

@@ -23,6 +23,16 @@ void ring_bell(Memory& memory, u32* bell) {
     }
 }
 
+// The same in a bounded number of accesses, for a bell that one process rings at a time. Two at once set the bit again:
+// the next ring wakes once for nothing.
+template <class Memory>
+void ring_bell_once(Memory& memory, u32* bell) {
+    memory.fence();  // pairs with: listen_to
+    if ((memory.load(bell, std::memory_order_relaxed) & 1) == 0) return;
+    memory.fetch_add(bell, 1u, std::memory_order_relaxed);  // clears the bit, and moves the number
+    memory.wake(bell);
+}
+
 // Returns the value to sleep on. The caller must look once more for what it waits for before it sleeps.
 template <class Memory>
 u32 listen_to(Memory& memory, u32* bell) {

@@ -3,6 +3,7 @@
 
 #include <cstdio>
 #include <string>
+#include <string_view>
 
 #include "holdfast/base/types.hpp"
 
@@ -15,15 +16,21 @@ struct Fault {
     u64 value = 0;
 };
 
+// "channel ", for "producer 1 of channel": the command that knows this kind.
+inline const char* doctor_of(std::string_view kind) {
+    return kind.ends_with("queue") ? "" : kind.ends_with("service") ? "service " : "channel ";
+}
+
 // The fault of a structure, in words: "queue q is damaged: …". `kind`: "queue".
 inline std::string fault_words(const char* kind, const std::string& name, const Fault& fault) {
     char text[400];
     std::snprintf(text, sizeof text,
                   "%s %s is damaged: %s at position %llu holds 0x%016llx, which no participant can "
-                  "have written; run `holdfast doctor %s`, then remove the %s and create it anew",
+                  "have written. Run `holdfast %sdoctor %s`, then remove the %s and create it anew",
                   kind, name.c_str(), fault.what ? fault.what : "a word",
                   static_cast<unsigned long long>(fault.position),
-                  static_cast<unsigned long long>(fault.value), name.c_str(), kind);
+                  static_cast<unsigned long long>(fault.value), doctor_of(kind), name.c_str(),
+                  kind);
     return text;
 }
 

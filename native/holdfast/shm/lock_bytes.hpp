@@ -58,32 +58,33 @@ class LockBytes final : public ForkAware {
         close_lock();
     }
 
-    // Takes the first free byte alone, and returns its slot; `slots` when no byte is free.
+    // Takes the first free byte of [first, end) alone, and returns its slot; `end` when no byte is free.
     // `left(slot)`: its last holder may have left something. Then `recover(slot)` is called first, with the byte shared;
     // it returns whether nothing is left.
     template <class Left, class Recover>
-    unsigned take_first(Left&& left, Recover&& recover) {
+    unsigned take_first(unsigned first, unsigned end, Left&& left, Recover&& recover) {
         const ForkPause pause;  // a child that inherited this lock unseen would keep it
         OwnedFd fd(segment_->reopen(O_RDWR));
         signature_ = Segment::sign(fd.get());
-        unsigned slot = 0;
-        while (slot < slots_ && !take_alone(fd.get(), slot, left, recover)) {
+        unsigned slot = first;
+        while (slot < end && !take_alone(fd.get(), slot, left, recover)) {
             if (errno != EAGAIN && errno != EACCES) {
                 throw Error(Code::unsupported,
-                            segment_->path() + ": its file system refuses byte locks: " +
-                                errno_text(errno) + "; use a local one, for example /dev/shm",
+                            segment_->path() +
+                                ": its file system refuses byte locks: " + errno_text(errno) +
+                                "; use a local file system, for example /dev/shm",
                             errno);
             }
             ++slot;
         }
-        if (slot == slots_) return slot;
+        if (slot == end) return slot;
         // Some file systems accept locks and keep none. Another description must see ours; its own never would.
         if (segment_->has_descriptor() && !slot_locked(segment_->fd(), slot)) {
             throw Error(Code::unsupported,
                         segment_->path() +
-                            ": a lock that was just taken is not seen by others; its file system "
-                            "keeps no byte locks, without which no death can be proven: use a "
-                            "local one, for example /dev/shm");
+                            ": its file system accepts byte locks, but does not keep them. Without "
+                            "locks no death can be proven; use a local file system, for example "
+                            "/dev/shm");
         }
         own_ = slot;
         for (std::atomic<u64>& word : held_) word.store(0, std::memory_order_relaxed);

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstring>
+#include <type_traits>
 
 #include "holdfast/base/block.hpp"
 #include "holdfast/base/clock.hpp"
@@ -28,31 +29,51 @@ class NativeMemory {
  public:
     explicit NativeMemory(Participant* participant = nullptr) : participant_(participant) {}
 
-    u64 load(const u64* word, std::memory_order order) const { return ref(word).load(order); }
-    u32 load(const u32* word, std::memory_order order) const { return ref(word).load(order); }
-
-    void store(u64* word, u64 value, std::memory_order order) { ref(word).store(value, order); }
-    void store(u32* word, u32 value, std::memory_order order) { ref(word).store(value, order); }
-
+    // Atomic words of 8, 16, 32 or 64 bits. One location is always accessed with one size.
+    template <AtomicWord Word>
+    Word load(const Word* word, std::memory_order order) const {
+        return ref(word).load(order);
+    }
+    template <AtomicWord Word>
+    void store(Word* word, std::type_identity_t<Word> value, std::memory_order order) {
+        ref(word).store(value, order);
+    }
     // Strong. On failure `expected` holds what was found, read with acquire.
-    bool cas(u64* word, u64& expected, u64 desired, std::memory_order success) {
-        return cas_word(word, expected, desired, success);
+    template <AtomicWord Word>
+    bool cas(Word* word, Word& expected, std::type_identity_t<Word> desired,
+             std::memory_order success) {
+        // Compilers want success to be at least as strong as failure, although the language no longer does.
+        // pairs with: store, cas (of the writer of the value found)
+        if (success == std::memory_order_relaxed) success = std::memory_order_acquire;
+        // pairs with: store, cas (of the writer of the value found)
+        return ref(word).compare_exchange_strong(expected, desired, success,
+                                                 std::memory_order_acquire);
     }
-    bool cas(u32* word, u32& expected, u32 desired, std::memory_order success) {
-        return cas_word(word, expected, desired, success);
+    template <AtomicWord Word>
+    Word exchange(Word* word, std::type_identity_t<Word> value, std::memory_order order) {
+        return ref(word).exchange(value, order);
+    }
+    template <AtomicWord Word>
+    Word fetch_add(Word* word, std::type_identity_t<Word> value, std::memory_order order) {
+        return ref(word).fetch_add(value, order);
+    }
+    template <AtomicWord Word>
+    Word fetch_or(Word* word, std::type_identity_t<Word> value, std::memory_order order) {
+        return ref(word).fetch_or(value, order);
+    }
+    template <AtomicWord Word>
+    Word fetch_and(Word* word, std::type_identity_t<Word> value, std::memory_order order) {
+        return ref(word).fetch_and(value, order);
     }
 
-    u64 fetch_add(u64* word, u64 value, std::memory_order order) {
-        return ref(word).fetch_add(value, order);
+    // Words that are not atomic: releases and acquires of other words order their accesses.
+    template <AtomicWord Word>
+    void plain_write(Word* word, std::type_identity_t<Word> value) {
+        *word = value;
     }
-    u32 fetch_add(u32* word, u32 value, std::memory_order order) {
-        return ref(word).fetch_add(value, order);
-    }
-    u64 fetch_or(u64* word, u64 value, std::memory_order order) {
-        return ref(word).fetch_or(value, order);
-    }
-    u32 fetch_or(u32* word, u32 value, std::memory_order order) {
-        return ref(word).fetch_or(value, order);
+    template <AtomicWord Word>
+    Word plain_read(const Word* word) const {
+        return *word;
     }
 
     // pairs with: fence (of the other side: publish then look for waiters, announce then look again)
@@ -101,16 +122,6 @@ class NativeMemory {
         static_assert(std::atomic_ref<Word>::is_always_lock_free);
         return std::atomic_ref<Word>(
             *const_cast<Word*>(word));  // atomic_ref<const T> came after C++20
-    }
-
-    template <class Word>
-    static bool cas_word(Word* word, Word& expected, Word desired, std::memory_order success) {
-        // Compilers want success to be at least as strong as failure, although the language no longer does.
-        // pairs with: store, cas (of the writer of the value found)
-        if (success == std::memory_order_relaxed) success = std::memory_order_acquire;
-        // pairs with: store, cas (of the writer of the value found)
-        return ref(word).compare_exchange_strong(expected, desired, success,
-                                                 std::memory_order_acquire);
     }
 
     // The same bytes in the seed's order, so that a test can die with the magic but no size, half a payload, no sum.

@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstddef>
@@ -108,25 +109,26 @@ class Participant {
           entries_(participant_table(*segment_, table_offset, slots)),
           bytes_(segment_, slots) {}
 
-    // Takes the first byte that is free. If its last holder died, `recover(slot)` is called before that, with the byte
+    // Takes the first byte of [first, end) that is free; without them, of all. If its last holder died, `recover(slot)` is called before that, with the byte
     // shared; it returns whether nothing is left to recover. Else the slot's entry is left as it is, for recovery to see.
     template <class Recover>
-    void join(Recover&& recover) {
+    void join(Recover&& recover, unsigned first = 0, unsigned end = kSlotsMax) {
         if (segment_->forked() || forked()) {
             throw Error(Code::misuse,
                         segment_->path() + ": opened before fork(); open it again in the child");
         }
         if (joined()) {
-            throw Error(Code::misuse, segment_->path() + ": this participant has joined already");
+            throw Error(Code::misuse, segment_->path() + ": this participant is attached already");
         }
-        const unsigned slot =
-            bytes_.take_first([this](unsigned each) { return marked_active(each); },
-                              [&](unsigned each) {
-                                  const bool complete = recover(each);
-                                  if (complete) mark_inactive(each);
-                                  return complete;
-                              });
-        if (slot == slots()) throw too_many();
+        end = std::min(end, slots());
+        const unsigned slot = bytes_.take_first(
+            first, end, [this](unsigned each) { return marked_active(each); },
+            [&](unsigned each) {
+                const bool complete = recover(each);
+                if (complete) mark_inactive(each);
+                return complete;
+            });
+        if (slot == end) throw too_many(first, end);
         at(AttachPoint::attach_locked);
     }
     void join() {
@@ -207,15 +209,15 @@ class Participant {
     const std::shared_ptr<Segment>& segment() const { return segment_; }
 
  private:
-    Error too_many() const {
+    Error too_many(unsigned first, unsigned end) const {
         constexpr unsigned kNamed = 8;
         std::string pids;
-        for (unsigned slot = 0; slot < slots() && slot < kNamed; ++slot) {
-            pids += (slot == 0 ? "" : ", ") + std::to_string(describe(slot).pid);
+        for (unsigned slot = first; slot < end && slot < first + kNamed; ++slot) {
+            pids += (slot == first ? "" : ", ") + std::to_string(describe(slot).pid);
         }
-        if (slots() > kNamed) pids += " and " + std::to_string(slots() - kNamed) + " more";
+        if (end - first > kNamed) pids += " and " + std::to_string(end - first - kNamed) + " more";
         return Error(Code::too_many_participants,
-                     segment_->path() + ": all " + std::to_string(slots()) +
+                     segment_->path() + ": all " + std::to_string(end - first) +
                          " participants are alive, or being recovered (pids " + pids +
                          "); detach one, or create the segment with more participants");
     }

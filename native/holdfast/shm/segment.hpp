@@ -126,6 +126,22 @@ class Segment : public ForkAware {
         return segment;
     }
 
+    // Another mapping of the same file, with a descriptor of its own, also after the name is gone or in a forked child.
+    std::shared_ptr<Segment> map_again() const {
+        return std::shared_ptr<Segment>(
+            new Segment(path_, OwnedFd(reopen(O_RDWR)), size_, PROT_READ | PROT_WRITE, header_));
+    }
+
+    // Makes a part of the mapping read-only, from `offset` (of a page) to `end`: a stray write there is a SIGSEGV.
+    void protect(u64 offset, u64 end) {
+        if (::mprotect(base_ + offset, end - offset, PROT_READ) != 0) {
+            throw Error(Code::io,
+                        "cannot protect the mapping of " + path_ + ": " + errno_text(errno), errno);
+        }
+        const ForkPause pause;
+        read_only_.emplace_back(offset, end);
+    }
+
     // For looking only: maps read-only, takes no lock, changes nothing, and tells what is wrong instead of refusing.
     // Throws only when there is no readable regular file.
     static Inspection inspect(const std::string& directory, u32 kind, const std::string& name) {
@@ -292,6 +308,9 @@ class Segment : public ForkAware {
             ::mmap(base_, size_, protection_, flags, fd_.get(), 0) == MAP_FAILED) {
             // Strict overcommit, or a descriptor that others closed: better a fault than a stray write.
             ::mprotect(base_, size_, PROT_READ);
+        } else {
+            for (const auto& [offset, end] : read_only_)
+                ::mprotect(base_ + offset, end - offset, PROT_READ);
         }
     }
 
@@ -319,7 +338,7 @@ class Segment : public ForkAware {
         check_name(spec.kind, spec.name);
         if (spec.size < sizeof(SegmentHeader) || spec.size > kSegmentSizeMax) {
             throw Error(Code::misuse, "a segment of " + std::to_string(spec.size) +
-                                          " bytes cannot be made: choose 4096 bytes to 1 TiB");
+                                          " bytes cannot be created: choose 4096 bytes to 1 TiB");
         }
         if ((spec.mode & ~static_cast<mode_t>(0666)) != 0 || (spec.mode & 0600) != 0600) {
             throw Error(Code::misuse,
@@ -474,6 +493,7 @@ class Segment : public ForkAware {
     OwnedFd fd_;
     std::byte* base_ = nullptr;
     u64 size_;
+    std::vector<std::pair<u64, u64>> read_only_;
     off_t signature_ = 0;
     int protection_;
     u64 device_ = 0;

@@ -251,8 +251,8 @@ inline bool from_another_boot(const SegmentHeader& header) {
 inline std::string stale_words(const SegmentHeader& header) {
     return detail::found_expected(
         "boot id", detail::hex(header.boot_id[0]), detail::hex(this_boot()[0]),
-        "the segment is from before the last boot and its processes are gone: open it with "
-        "adopt=True to take over what it holds, or remove it");
+        "the segment is from before the last boot, and its processes are gone. Open it with "
+        "adopt=True to take over its messages, or remove it");
 }
 
 }  // namespace holdfast

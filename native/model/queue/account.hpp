@@ -68,11 +68,11 @@ class QueueAccount {
 
     u32 held_id(const State& s, const Held& held) const {
         if (held.known) return held.id;
-        const int granule = setting_.world->first_granule() +
-                            static_cast<int>(geometry_.index(setting_.position_of(held)));
-        const Content* content = setting_.world->content(QueueSetting::value(s, granule));
+        const int granule =
+            setting_.first_granule + static_cast<int>(geometry_.index(setting_.position_of(held)));
+        const Content* content = setting_.contents.find(QueueSetting::value(s, granule));
         if (content == nullptr)
-            throw Violation("content", "a block is held that nobody has written");
+            throw Violation("content", "a block is held that no process has written");
         return QueueSetting::id_of(*content);
     }
 

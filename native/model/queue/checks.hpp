@@ -40,7 +40,7 @@ class QueueChecks {
             const u64 word = setting_.descriptor(s, position);
             if (Geometry::state(word) == Block::retry) {
                 throw Violation(
-                    "I6", text_of("a returned block at ", position, " that nobody looks for"));
+                    "I6", text_of("a returned block at ", position, " that no process looks for"));
             }
             position += geometry_.length(word);
         }
@@ -87,7 +87,7 @@ class QueueChecks {
 
     // I4: bytes are written only into a block that is RESERVED for, or was FENCED while written by, the writer.
     void writer(const State& before, int p, const Access& access) const {
-        const u64 first = static_cast<u64>(access.cell - setting_.world->first_granule());
+        const u64 first = static_cast<u64>(access.cell - setting_.first_granule);
         for (u64 granule = first; granule < first + access.count; ++granule) {
             bool allowed = false;
             for (u64 i = 0; i <= granule; ++i) {
@@ -98,8 +98,9 @@ class QueueChecks {
                            i + geometry_.length(word) > granule;
             }
             if (!allowed)
-                throw Violation(
-                    "I4", text_of("ring[", granule, "] is written by one who has not reserved it"));
+                throw Violation("I4",
+                                text_of("ring[", granule,
+                                        "] is written by a process that has not reserved it"));
         }
     }
 

@@ -18,10 +18,12 @@ class QueueModel final : public Model {
         : Model(QueueSetting::geometry_of(config).size()),
           setting_(config),
           checks_(setting_),
-          account_(setting_) {
+          account_(setting_),
+          memory_(world, setting_.contents, config.whole_blocks) {
         setting_.declare(world);
     }
 
+    ModelMemory& memory() override { return memory_; }
     int processes() const override { return setting_.processes(); }
     Local start(int) const override { return Local::of(Ghost{}); }
 
@@ -32,9 +34,9 @@ class QueueModel final : public Model {
         }
     }
 
-    bool step(int p, Local& local, ModelMemory& memory) override {
+    bool step(int p, Local& local, ModelMemory&) override {
         Ghost ghost = local.as<Ghost>();
-        bool more = p == processes() ? audit_step(ghost, memory) : program_step(p, ghost, memory);
+        bool more = p == processes() ? audit_step(ghost, memory_) : program_step(p, ghost, memory_);
         local = Local::of(ghost);
         return more;
     }
@@ -92,16 +94,16 @@ class QueueModel final : public Model {
         if (info.name[0] == 'D') return setting_.descriptor_text(value);
         if (info.name[0] == 'A')
             return text_of("lap ", setting_.lap(value), " deliveries ", Geometry::owner(value));
-        if (info.kind != CellKind::granule) return text_of(value);
-        const Content* content = world.content(value);
+        if (info.kind != CellKind::plain) return text_of(value);
+        const Content* content = setting_.contents.find(value);
         if (content == nullptr) return value == 0 ? "nothing" : "a later part";
         return text_of("message #", QueueSetting::id_of(*content), " for ", content->header.tag);
     }
 
  private:
     // The ghost carries the members that a Queue keeps from one operation to the next.
-    struct ModelQueue : Queue<ModelMemory> {
-        using Queue<ModelMemory>::Queue;
+    struct ModelQueue : Queue<QueueMemory> {
+        using Queue<QueueMemory>::Queue;
         void recall(const Ghost& ghost, u64 origin) {
             if (ghost.tail_seen != 0) tail_seen_ = origin + ghost.tail_seen;
         }
@@ -110,7 +112,7 @@ class QueueModel final : public Model {
         }
     };
 
-    ModelQueue make_queue(ModelMemory& memory, unsigned slot) {
+    ModelQueue make_queue(QueueMemory& memory, unsigned slot) {
         return ModelQueue(memory, setting_.geometry, world.base(), slot, setting_.delivery(),
                           setting_.config.fencing ? 0 : kNoStallLimit);
     }
@@ -123,7 +125,7 @@ class QueueModel final : public Model {
 
     // ---- programs
 
-    bool program_step(int p, Ghost& ghost, ModelMemory& memory) {
+    bool program_step(int p, Ghost& ghost, QueueMemory& memory) {
         const Program& program = setting_.program(p);
         if (ghost.pc >= program.operations.size()) return false;
         const Operation& operation = program.operations[ghost.pc];
@@ -194,7 +196,7 @@ class QueueModel final : public Model {
 
     // As in production: the blocks of the last holder are repaired while the byte is shared. A process that stops there
     // does not stop others. Then the process takes the slot alone.
-    void attach(ModelQueue& q, Ghost& ghost, ModelMemory& memory, unsigned slot) {
+    void attach(ModelQueue& q, Ghost& ghost, QueueMemory& memory, unsigned slot) {
         if (ghost.phase == 0) {
             if (memory.take_byte(slot)) {
                 if (!recover_holding(q, slot, 0, 0).complete) corrupt(q);
@@ -276,7 +278,7 @@ class QueueModel final : public Model {
     }
 
     // Reads the oldest message held that was not read yet. Until then `id` keeps the count of earlier deliveries.
-    void read_next(ModelQueue& q, Ghost& ghost, ModelMemory& memory) {
+    void read_next(ModelQueue& q, Ghost& ghost, QueueMemory& memory) {
         Held* held = ghost.held.data();
         while (held->known) ++held;
         const u64 position = setting_.position_of(*held);
@@ -307,7 +309,7 @@ class QueueModel final : public Model {
     }
 
     // As in the bindings: listen, look (again), sleep.
-    void wait(ModelQueue& q, const Operation& operation, Ghost& ghost, ModelMemory& memory) {
+    void wait(ModelQueue& q, const Operation& operation, Ghost& ghost, QueueMemory& memory) {
         const bool putting = operation.op == Op::wait_put;
         u32* bell = putting ? setting_.words.space_bell : setting_.words.data_bell;
         switch (ghost.phase) {
@@ -333,7 +335,7 @@ class QueueModel final : public Model {
 
     // ---- the auditor: drains, shows that the queue still takes a message, and only then recovers what is left
 
-    bool audit_step(Ghost& ghost, ModelMemory& memory) {
+    bool audit_step(Ghost& ghost, QueueMemory& memory) {
         enum : u8 { drain, put_one, drain_that, recover };
         const u8 drain_rest = static_cast<u8>(recover + setting_.slots),
                  done = static_cast<u8>(drain_rest + 1);
@@ -348,9 +350,8 @@ class QueueModel final : public Model {
             if (!audit_take(q, ghost)) {
                 ++ghost.phase;
             } else if (ghost.phase == drain_rest) {
-                throw Violation(
-                    "stuck",
-                    "a message is found only after somebody recovered the dead explicitly");
+                throw Violation("stuck",
+                                "a message is found only after an explicit recovery of the dead");
             }
         } else if (ghost.phase == put_one) {
             Operation operation;
@@ -383,6 +384,7 @@ class QueueModel final : public Model {
     QueueSetting setting_;
     QueueChecks checks_;
     QueueAccount account_;
+    QueueMemory memory_;
     mutable State audited_{};
 };
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "model/explorer.hpp"
+#include "model/space.hpp"
 
 namespace model {
 
@@ -39,6 +39,8 @@ struct QueueConfig {
     bool whole_blocks = false;  // a block is written in one access, not granule by granule
     bool caches_tail =
         false;  // a process keeps the tail that it saw for its next put, as it does in production
+    StoreBuffers store_buffers = StoreBuffers::none;
+    bool old_values = false;  // loads may see overwritten values
     // Old age. A queue that has gone round so often that something is about to wrap, or has:
     u64 first = 0;  // where its positions begin; 0: where those of a new queue do
     u64 stale_laps =
@@ -52,6 +54,6 @@ struct QueueConfig {
 
 std::unique_ptr<Model> make_queue_model(const QueueConfig& config);
 
-const std::vector<QueueConfig>& queue_configs();
+std::vector<Space> queue_spaces();
 
 }  // namespace model

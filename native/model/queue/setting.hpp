@@ -6,6 +6,7 @@
 #include <bit>
 
 #include "holdfast/queue/queue.hpp"
+#include "model/queue/memory.hpp"
 #include "model/queue/model.hpp"
 #include "model/queue/program.hpp"
 #include "model/runner.hpp"
@@ -71,8 +72,10 @@ struct QueueSetting {
     u32 messages = 0;
     unsigned slots = 0;  // of the programs; the auditor has the next one
     const World* world = nullptr;
+    Contents contents;  // of the ring's blocks
     QueueWords words;
     int head = 0, read = 0, tail = 0, made = 0, scanned = 0;  // cells; descriptor i is cell i
+    int first_granule = 0;                                    // a cell; the others follow
     u64 origin = 0;  // one lap before the first position: what ghosts remember fits into 32 bits
 
     explicit QueueSetting(const QueueConfig& config_)
@@ -108,7 +111,10 @@ struct QueueSetting {
         world_.word(words.space_bell, "space bell");
         for (u64 i = 0; i < geometry.granules(); ++i)
             world_.word(&words.sides[i].mark, text_of("A[", i, "]"));
-        world_.ring(words.ring, config.granules);
+        first_granule = world_.cells();
+        for (int i = 0; i < config.granules; ++i)
+            world_.plain(words.ring + static_cast<u64>(i) * kGranule, kGranule,
+                         text_of("ring[", i, "]"));
         world_.bytes(slots);
     }
 

@@ -3,59 +3,26 @@
 #include <string>
 #include <vector>
 
-#include "holdfast/queue/attachment.hpp"
-#include "tests/check.hpp"
+#include "tests/queue/small_queue.hpp"
 
 using namespace holdfast;
 using namespace holdfast::test;
 
-static const std::string directory = default_directory();
-
-static void create(const std::string& name, const std::string& dead_letter = "") {
-    SegmentSpec spec;
-    spec.directory = directory;
-    spec.name = name;
-    QueueParams params{};
-    params.granules = 64;
-    params.participants = 4;
-    params.stall_limit_ms = kNoStallLimit;
-    params.max_deliveries = dead_letter.empty() ? 0 : 1;
-    dead_letter.copy(params.dead_letter, sizeof params.dead_letter - 1);
-    QueueAttachment::create(spec, params);
-}
-
-static Payload payload(const std::string& data) {
-    return {reinterpret_cast<const std::byte*>(data.data()), data.size()};
-}
-
 static void put(QueueAttachment& queue, const std::string& data) {
-    const Payload one = payload(data);
-    CHECK(queue.put({&one, 1}, false) == Verdict::ok);
+    CHECK(put_texts(queue, {data}, false) == Verdict::ok);
 }
 
-static std::string text(const Delivered& message) {
-    return {reinterpret_cast<const char*>(message.data), message.size};
-}
-
-// Takes and settles what is there.
 static std::vector<std::string> drained(QueueAttachment& queue) {
     std::vector<std::string> texts;
-    std::vector<Delivered> out;
-    while (queue.get(out, 16, true) == Verdict::ok) {
-        for (const Delivered& each : out) {
-            texts.push_back(text(each));
-            CHECK(queue.settle(each.taken));
-        }
-        out.clear();
-    }
+    drain(queue, [&](const Delivered& each) { texts.push_back(text(each)); });
     return texts;
 }
 
 // One step copies all payloads of a call, and is told the size of the largest. A put and a get of another thread run in
 // the middle of the first.
 static void test_put() {
-    create("copied");
-    QueueAttachment queue(directory, "copied", false);
+    create_queue("copied");
+    SmallQueue queue("copied");
     const std::string data[] = {"outer", std::string(300, 'x'), ""};
     const Payload payloads[] = {payload(data[0]), payload(data[1]), payload(data[2])};
     std::vector<u64> steps;
@@ -76,14 +43,14 @@ static void test_put() {
     put(queue, half);
     const Payload second = payload(half);
     CHECK(queue.put({&second, 1}, true, [](u64, auto&&) { CHECK(false); }) == Verdict::full);
-    Segment::unlink(directory, kQueueKind, "copied");
+    unlink_queues({"copied"});
 }
 
 // While the first dead letter is copied, another thread moves the second, and gets a message of its own.
 static void test_dead_letters() {
-    create("dead");
-    create("work", "dead");
-    QueueAttachment work(directory, "work", false);
+    create_queue("dead");
+    create_queue("work", "dead");
+    SmallQueue work("work");
     for (const char* each : {"poison 1", "poison 2"}) put(work, each);
     std::vector<Delivered> out;
     CHECK(work.get(out, 2, true) == Verdict::ok && out.size() == 2);
@@ -101,11 +68,11 @@ static void test_dead_letters() {
     CHECK(steps == std::vector<u64>{8});
     CHECK(other.size() == 1 && text(other[0]) == "fresh" && work.settle(other[0].taken));
     CHECK(!work.dead_letter_blocked() && drained(work).empty());
-    QueueAttachment dead(directory, "dead", false);
+    SmallQueue dead("dead");
     std::vector<std::string> buried = drained(dead);
     std::sort(buried.begin(), buried.end());
     CHECK((buried == std::vector<std::string>{"poison 1", "poison 2"}));
-    for (const char* name : {"dead", "work"}) Segment::unlink(directory, kQueueKind, name);
+    unlink_queues({"dead", "work"});
 }
 
 int main() {

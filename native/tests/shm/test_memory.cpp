@@ -28,6 +28,8 @@ static void test_words() {
     CHECK(memory.fetch_or(&narrow, 1, std::memory_order_relaxed) == 8);
     CHECK(memory.fetch_add(&narrow, 1, std::memory_order_relaxed) == 9);
     CHECK(memory.load(&narrow, std::memory_order_relaxed) == 10);
+    CHECK(memory.exchange(&narrow, 7, std::memory_order_acq_rel) == 10 && narrow == 7);
+    CHECK(memory.fetch_and(&narrow, 5, std::memory_order_relaxed) == 7 && narrow == 5);
     memory.fence();
     memory.wake(&narrow);
     memory.again();
@@ -37,6 +39,24 @@ static void test_words() {
     CHECK(age <= (monotonic_ns() - before_ns) / 1'000'000 + 10);
     CHECK(!memory.take_byte(0));  // no participant: nothing can be proven
     memory.drop_byte(0);
+}
+
+// The neighbours of a byte stay as they are.
+static void test_bytes() {
+    NativeMemory memory;
+    u8 bytes[4] = {1, 255, 3, 4};
+    CHECK(memory.fetch_add(&bytes[1], 1, std::memory_order_relaxed) == 255);
+    CHECK(bytes[0] == 1 && bytes[1] == 0 && bytes[2] == 3);
+    CHECK(memory.fetch_or(&bytes[2], 0x80, std::memory_order_acq_rel) == 3 && bytes[2] == 0x83);
+    CHECK(memory.fetch_and(&bytes[2], 0x80, std::memory_order_release) == 0x83);
+    CHECK(memory.exchange(&bytes[2], 9, std::memory_order_acq_rel) == 0x80);
+    u8 expected = 8;
+    CHECK(!memory.cas(&bytes[2], expected, 7, std::memory_order_release) && expected == 9);
+    CHECK(memory.cas(&bytes[2], expected, 7, std::memory_order_release));
+    memory.store(&bytes[3], 6, std::memory_order_release);
+    CHECK(memory.load(&bytes[3], std::memory_order_acquire) == 6);
+    memory.plain_write(&bytes[0], 2);
+    CHECK(memory.plain_read(&bytes[0]) == 2 && bytes[1] == 0 && bytes[2] == 7);
 }
 
 static void test_blocks() {
@@ -97,6 +117,7 @@ static void test_half_written() {
 
 int main() {
     test_words();
+    test_bytes();
     test_blocks();
     test_half_written();
 }

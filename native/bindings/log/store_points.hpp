@@ -1,12 +1,9 @@
-// Named points of the log: of its writer, and of the store in Python, which calls them by name.
+// Named points of the store, which is written in Python and passes them by name.
 #pragma once
 
 #include "holdfast/base/points.hpp"
 
-namespace holdfast {
-
-HOLDFAST_POINTS(WriterPoint, journal_write, journal_half, journal_written, ledger_open,
-                ledger_write, ledger_half, ledger_written, journal_synced, round_done);
+namespace holdfast::bindings {
 
 HOLDFAST_POINTS(StorePoint, format_made, journal_made, journal_used, journal_dropped,
                 snapshot_begin, snapshot_synced, snapshot_written, snapshot_renamed, snapshot_done,
@@ -15,4 +12,4 @@ HOLDFAST_POINTS(StorePoint, format_made, journal_made, journal_used, journal_dro
                 restore_copied, journal_recycled, ledger_switched, reserve_released,
                 reserve_restored, recover_ledger);
 
-}  // namespace holdfast
+}  // namespace holdfast::bindings
