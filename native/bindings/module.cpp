@@ -3,8 +3,11 @@
 #include <nanobind/stl/string.h>
 
 #include "bindings/base/gil.hpp"
+#include "bindings/log/store_points.hpp"
 #include "bindings/queue/objects.hpp"
-#include "holdfast/log/points.hpp"
+#include "holdfast/channel/ring.hpp"
+#include "holdfast/log/writer_ledgers.hpp"
+#include "holdfast/service/holds.hpp"
 
 namespace nb = nanobind;
 
@@ -13,6 +16,8 @@ void bind_reference(nb::module_& module);
 namespace holdfast::bindings {
 
 void bind_blocks(nb::module_& module);
+void bind_channel(nb::module_& module);
+void bind_channel_reference(nb::module_& module);
 void bind_inspect(nb::module_& module);
 void bind_log(nb::module_& module);
 void bind_writer(nb::module_& module);
@@ -21,6 +26,7 @@ void bind_entries(nb::module_& module);
 void bind_columns(nb::module_& module);
 void bind_publication(nb::module_& module);
 void bind_dispatch(nb::module_& module);
+void bind_service(nb::module_& module);
 void bind_waiting(nb::module_& module);
 void bind_wire(nb::module_& module);
 
@@ -64,8 +70,10 @@ nb::list list_segments(const std::string& directory) {
 }
 
 // Every structure that has named points.
-constexpr auto find_point = &point_by_name<QueuePoint, RecoverPoint, AttachPoint, SegmentPoint,
-                                           BlockPoint, WriterPoint, StorePoint>;
+constexpr auto find_point =
+    &point_by_name<QueuePoint, ChannelPoint, RecoverPoint, AttachPoint, SegmentPoint, BlockPoint,
+                   WriterPoint, StorePoint, SamplePoint, LogPoint, CallPoint, NoticePoint,
+                   MarkerPoint, OfferPoint>;
 
 Point point_of(const std::string& name) {
     const auto found = find_point(name);
@@ -101,6 +109,22 @@ void arm_point(const std::string& point, const std::string& action, u64 countdow
 nb::list points() {
     nb::list out;
     each_point<QueuePoint, RecoverPoint, AttachPoint, SegmentPoint, BlockPoint>(
+        [&](Point point) { out.append(nb::str(point.name().data(), point.name().size())); });
+    return out;
+}
+
+// Those of a channel alone.
+nb::list channel_points() {
+    nb::list out;
+    each_point<ChannelPoint>(
+        [&](Point point) { out.append(nb::str(point.name().data(), point.name().size())); });
+    return out;
+}
+
+// Those of a service alone.
+nb::list service_points() {
+    nb::list out;
+    each_point<SamplePoint, LogPoint, CallPoint, NoticePoint, MarkerPoint, OfferPoint>(
         [&](Point point) { out.append(nb::str(point.name().data(), point.name().size())); });
     return out;
 }
@@ -143,8 +167,11 @@ NB_MODULE(_core, module) {
                [](const std::string& point) { return is_standing(point_of(point)); });
     module.def("go_on", [](const std::string& point) { go_on(point_of(point)); });
     module.def("points", &points);
+    module.def("channel_points", &channel_points);
+    module.def("service_points", &service_points);
     bind_waiting(module);
     bind_blocks(module);
+    bind_channel(module);
     bind_inspect(module);
     bind_log(module);
     bind_writer(module);
@@ -153,6 +180,8 @@ NB_MODULE(_core, module) {
     bind_columns(module);
     bind_publication(module);
     bind_dispatch(module);
+    bind_service(module);
     bind_wire(module);
     bind_reference(module);
+    bind_channel_reference(module);
 }

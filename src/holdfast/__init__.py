@@ -1,6 +1,8 @@
 """holdfast: messaging that does not lose its grip.
 
-`Queue` hands messages between processes through shared memory. `Broker` keeps them on disk, in topics with
+`Queue` hands messages between processes through shared memory. `Channel` hands over buffers of live data; the
+newest data always get in. `Loop` is a channel whose buffers come back through a ring. `Service` gives many
+consumers the events, fields and methods of one provider. `Broker` keeps messages on disk, in topics with
 subscriptions. `Producer` publishes to a server on this machine through shared memory. `Client` writes to many
 topics at once, exactly once. Their errors are in `holdfast.errors`.
 
@@ -40,6 +42,7 @@ from holdfast.errors import (
     NotFound,
     Outdated,
     PeerDied,
+    Refused,
     Stale,
     Terminated,
     Timeout,
@@ -48,20 +51,56 @@ from holdfast.errors import (
     Unsupported,
 )
 from holdfast.ids import EARLIEST, LATEST, MessageId
-from holdfast.memory import Holder, Message, Messages, Participant, Queue, QueueStats, Recovered
+from holdfast.memory import (
+    Channel,
+    ChannelConsumer,
+    ChannelProducer,
+    ChannelStats,
+    Displaced,
+    Handle,
+    Holder,
+    Item,
+    Loan,
+    Loop,
+    Message,
+    Messages,
+    Participant,
+    Pushed,
+    Queue,
+    QueueStats,
+    Recovered,
+)
 
 if TYPE_CHECKING:
     from holdfast.broker import Broker, BrokerOptions
     from holdfast.client import Client
     from holdfast.local import Producer
+    from holdfast.memory.service import (
+        Departed,
+        Event,
+        Field,
+        Method,
+        Proxy,
+        Service,
+        ServiceStats,
+        Skeleton,
+        Subscription,
+    )
 
 __version__ = "0.1.0"
+_SERVICE = frozenset(
+    ("Departed", "Event", "Field", "Method", "Proxy", "Service", "ServiceStats", "Skeleton", "Subscription")
+)
 
 
 if not TYPE_CHECKING:  # or every name would be one of the module's
 
     def __getattr__(name: str) -> object:
-        """Load the broker on first use, so that programs with queues alone start fast."""
+        """Load broker and services on first use, so that programs with queues start fast."""
+        if name in _SERVICE:
+            import holdfast.memory.service
+
+            return getattr(holdfast.memory.service, name)
         if name in ("Broker", "BrokerOptions"):
             import holdfast.broker
 
@@ -85,24 +124,37 @@ __all__ = [
     "Broker",
     "BrokerOptions",
     "Busy",
+    "Channel",
+    "ChannelConsumer",
+    "ChannelProducer",
+    "ChannelStats",
     "Client",
     "Closed",
     "Corrupt",
     "CursorModifying",
     "DataLoss",
     "Denied",
+    "Departed",
+    "Displaced",
     "Empty",
+    "Event",
     "Exists",
     "Fenced",
+    "Field",
     "Full",
+    "Handle",
     "Holder",
     "HoldfastError",
+    "Item",
     "LayoutMismatch",
     "LimitReached",
+    "Loan",
     "Locked",
+    "Loop",
     "Message",
     "MessageId",
     "Messages",
+    "Method",
     "Misuse",
     "NoQuorum",
     "NoSpace",
@@ -111,10 +163,17 @@ __all__ = [
     "Participant",
     "PeerDied",
     "Producer",
+    "Proxy",
+    "Pushed",
     "Queue",
     "QueueStats",
     "Recovered",
+    "Refused",
+    "Service",
+    "ServiceStats",
+    "Skeleton",
     "Stale",
+    "Subscription",
     "Terminated",
     "Timeout",
     "TooManyConnections",

@@ -23,6 +23,9 @@ class HoldfastError(Exception):
     done: int = 0
     """For `put_many`: how many messages were put before this error."""
 
+    executed: bool | None = None
+    """For a call of a service that has no answer: False if it did not and will not run, else None."""
+
 
 class Timeout(HoldfastError, TimeoutError):
     """The time of a waiting call ran out.
@@ -32,7 +35,10 @@ class Timeout(HoldfastError, TimeoutError):
 
 
 class Full(HoldfastError, queue.Full):
-    """A put with `timeout=0` found no room."""
+    """A put with `timeout=0` found no room.
+
+    Of a service: its samples do not allow another subscriber or loan.
+    """
 
 
 class Empty(HoldfastError, queue.Empty):
@@ -47,7 +53,14 @@ class Closed(HoldfastError):
 
 
 class PeerDied(HoldfastError):
-    """The process that was to answer has died."""
+    """The process that was to answer has died, or is not there.
+
+    `executed` is False if the call of a service did not run.
+    """
+
+
+class Refused(HoldfastError):
+    """The provider of a service refused a call or a value; the text says why."""
 
 
 class Corrupt(HoldfastError):
@@ -183,6 +196,7 @@ __all__ = [
     "NotFound",
     "Outdated",
     "PeerDied",
+    "Refused",
     "Stale",
     "Terminated",
     "Timeout",

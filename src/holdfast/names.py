@@ -7,6 +7,7 @@ of code points: `str.isprintable` and `\\w` follow the Unicode tables of the Pyt
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from typing import NamedTuple
 
 from holdfast.errors import Misuse, Unsupported
@@ -170,3 +171,16 @@ def shown(name: str) -> str:
         203
     """
     return repr(name) if len(name) <= SHOWN_LENGTH_MAX else f"{name[:SHOWN_LENGTH_MAX]!r}…"
+
+
+def no_subscription(topic: str, name: str, known: Collection[str]) -> str:
+    """Return the error text for a subscription that a topic does not have.
+
+    Example:
+        >>> no_subscription("orders", "biling", ["audit", "billing"])
+        "orders has no subscription 'biling'; it has: audit, billing"
+    """
+    some = sorted(known)[:5]
+    more = f" and {len(known) - len(some)} more" if len(known) > len(some) else ""
+    hint = f"it has: {', '.join(some)}{more}" if some else "create it first"
+    return f"{topic} has no subscription {shown(name)}; {hint}"

@@ -86,7 +86,7 @@ nb::tuple take(ColumnDecoder& decoder, const EntryRun& run, std::size_t at) {
 
 // With its own sum: nothing is taken from an entry before. Whether its payload is a batch is seen when it is whole and open.
 Entry entry_at(const EntryRun& run, std::size_t at, std::string_view bytes) {
-    if (at >= run.count()) throw Error(Code::misuse, "there is no entry at this place of the run");
+    if (at >= run.count()) throw Error(Code::misuse, "the run has no entry at this index");
     Entry entry;
     EntryFault fault = read_frame(bytes, entry.metadata_bytes, entry.payload);
     if (fault == EntryFault::none && !sum_is_right(bytes)) fault = EntryFault::crc;
@@ -189,7 +189,7 @@ void bind_columns(nb::module_& module) {
                 for (const std::string& name : names) columns.push_back(column_of(name));
                 constexpr std::size_t kMax = std::size_t{1} << 28;
                 if (rows_max < 1 || rows_max > kMax || bytes_max < 1 || bytes_max > kMax)
-                    throw Error(Code::misuse, "a batch has 1 to 2^28 rows, and bytes");
+                    throw Error(Code::misuse, "rows_max and bytes_max are 1 to 2^28");
                 new (self) ColumnDecoder(std::move(columns), topic, partition,
                                          filter_of(min_us, max_us, keys), {rows_max, bytes_max});
             },

@@ -192,7 +192,8 @@ nb::tuple group_acks(const nb::object& messages, u64 reset_number) {
         groups.add(reinterpret_cast<BatchObject*>(messages.ptr()));
         return groups.answer();
     }
-    PyObject* items = PySequence_Fast(messages.ptr(), "acknowledge a sequence of messages");
+    PyObject* items =
+        PySequence_Fast(messages.ptr(), "ack needs a Batch or a sequence of messages");
     if (items == nullptr) throw nb::python_error();
     const nb::object keep = nb::steal(items);
     for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(items); ++i) {

@@ -251,42 +251,41 @@ PyObject* message_repr(PyObject* object) {
 PyGetSetDef message_getset[] = {
     {"data", message_data, nullptr, "The payload, as bytes. memoryview(message) does not copy it.",
      nullptr},
-    {"size", message_size, nullptr, "Of the payload, in bytes.", nullptr},
-    {"id", message_id, nullptr, "Where it is: ledger:entry, or ledger:entry:index in a batch.",
-     nullptr},
+    {"size", message_size, nullptr, "The size of the payload, in bytes.", nullptr},
+    {"id", message_id, nullptr, "Its id: ledger:entry, or ledger:entry:index in a batch.", nullptr},
     {"ledger", message_ledger, nullptr, "Its ledger's id.", nullptr},
     {"entry", message_entry, nullptr, "Its entry's number in the ledger.", nullptr},
-    {"batch_index", message_batch_index, nullptr, "Its place in its batch; -1 outside one.",
+    {"batch_index", message_batch_index, nullptr, "Its index in its batch; -1 outside one.",
      nullptr},
     {"batch_size", message_batch_size, nullptr, "How many messages its entry has.", nullptr},
-    {"ordinal", message_ordinal, nullptr, "Its entry's number in the topic.", nullptr},
+    {"ordinal", message_ordinal, nullptr, "The position of its entry in the topic.", nullptr},
     {"key", message_key, nullptr, "Text, or bytes where the producer gave bytes; else None.",
      nullptr},
     {"ordering_key", message_ordering_key, nullptr, "Bytes or None.", nullptr},
-    {"properties", message_properties, nullptr, "A dict of text, made anew each time.", nullptr},
+    {"properties", message_properties, nullptr, "A new dict of text at each call.", nullptr},
     {"producer", message_producer, nullptr, "The producer's name.", nullptr},
-    {"sequence", message_sequence, nullptr, "Its number at its producer.", nullptr},
+    {"sequence", message_sequence, nullptr, "Its sequence at its producer.", nullptr},
     {"publish_time", message_publish_time, nullptr, "When the producer sent it: datetime, UTC.",
      nullptr},
     {"publish_time_ms", message_publish_time_ms, nullptr, "The same, in ms since the epoch.",
      nullptr},
-    {"event_time", message_event_time, nullptr, "What the producer set: datetime, UTC; else None.",
-     nullptr},
+    {"event_time", message_event_time, nullptr,
+     "The time that the producer set: datetime, UTC; else None.", nullptr},
     {"event_time_ms", message_event_time_ms, nullptr, "The same, in ms since the epoch; else 0.",
      nullptr},
-    {"log_time", message_log_time, nullptr, "When the log took it, in ns since the epoch.",
-     nullptr},
+    {"log_time", message_log_time, nullptr,
+     "When the broker stored it (log time), in ns since the epoch.", nullptr},
     {"redelivery_count", message_redeliveries, nullptr, "How often it was delivered before.",
      nullptr},
-    {"reset_number", message_reset_number, nullptr, "The subscription's when it was delivered.",
-     nullptr},
+    {"reset_number", message_reset_number, nullptr,
+     "The subscription's reset number when it was delivered.", nullptr},
     {"topic", message_topic, nullptr, "The topic's name.", nullptr},
     {"null_value", message_null_value, nullptr, "The producer sent no value at all.", nullptr},
     {"compression", message_compression, nullptr,
      "How the payload is still compressed: 0 not, 1 LZ4, 2 ZLIB, 3 ZSTD, 4 SNAPPY.", nullptr},
     {"encrypted", message_encrypted, nullptr, "The payload is encrypted.", nullptr},
     {"sound", message_sound, nullptr,
-     "False: the entry is in no known format, and `data` is all of it.", nullptr},
+     "Whether the entry has a known format. If not, `data` is the whole entry.", nullptr},
     {nullptr, nullptr, nullptr, nullptr, nullptr}};
 
 PyBufferProcs message_buffer = {message_getbuffer, nullptr};
@@ -472,11 +471,11 @@ PyObject* batch_repr(PyObject* object) {
 }
 
 PyGetSetDef batch_getset[] = {
-    {"entries", batch_entries, nullptr, "The run that it is taken from.", nullptr},
+    {"entries", batch_entries, nullptr, "The run of entries that holds its messages.", nullptr},
     {"permits", batch_permits, nullptr, "How many messages it counts for.", nullptr},
     {"size", batch_size, nullptr, "Bytes of its entries.", nullptr},
-    {"reset_number", batch_reset_number, nullptr, "The subscription's when it was handed over.",
-     nullptr},
+    {"reset_number", batch_reset_number, nullptr,
+     "The subscription's reset number when it was delivered.", nullptr},
     {"topic", batch_topic, nullptr, "The topic's name.", nullptr},
     {nullptr, nullptr, nullptr, nullptr, nullptr}};
 
@@ -511,7 +510,7 @@ int ready_delivery_types() {
     BatchType.tp_dealloc = batch_dealloc;
     BatchType.tp_repr = batch_repr;
     BatchType.tp_flags = Py_TPFLAGS_DEFAULT;
-    BatchType.tp_doc = "Messages that one dispatch hands to one consumer.";
+    BatchType.tp_doc = "Messages that one dispatch delivers to one consumer.";
     BatchType.tp_iter = batch_iter;
     BatchType.tp_getset = batch_getset;
     BatchType.tp_methods = batch_methods;

@@ -116,7 +116,7 @@ nb::object ids_ordinals(const AckIds& ids, const nb::dict& places) {
     sorted.reserve(places.size());
     for (const auto& [ledger, place] : places) {
         const auto pair = nb::cast<nb::tuple>(place);
-        if (pair.size() != 2) throw nb::type_error("a ledger's place is (first ordinal, entries)");
+        if (pair.size() != 2) throw nb::type_error("a ledger's extent is (first ordinal, entries)");
         sorted.push_back({nb::cast<u64>(ledger), nb::cast<u64>(pair[0]), nb::cast<u64>(pair[1])});
     }
     std::sort(sorted.begin(), sorted.end(),
@@ -138,7 +138,7 @@ nb::object receipts(u64 producer, nb::bytes sequences, u64 ledger, u64 first_ent
                     nb::handle duplicates) {
     const std::string_view bytes = view_of_bytes(sequences.ptr());
     if (bytes.size() % sizeof(SentEntry) != 0)
-        throw Error(Code::misuse, "these are no sequences that WireReader.feed has answered");
+        throw Error(Code::misuse, "the sequences are not bytes that WireReader.feed returned");
     std::vector<SentEntry> sent(bytes.size() / sizeof(SentEntry));
     if (!sent.empty()) std::memcpy(sent.data(), bytes.data(), bytes.size());
     ByteBuffer out;

@@ -364,7 +364,7 @@ class WireReader {
 
     bool take_ack(std::string_view body) {
         AckCommand ack;
-        if (!read_ack(body, ack)) return break_off("an ACK that is not sound");
+        if (!read_ack(body, ack)) return break_off("an ACK that is not valid");
         const bool plain = !ack.has_request && !ack.transaction && !ack.cumulative;
         if (plain && ack.ids.count() == 0) return true;
         WireItem* item = plain ? find(open_acks_, ack.consumer) : nullptr;

@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from holdfast._core import Frame
+from holdfast.arguments import checked_patience
 from holdfast.broker.api.admin import Admin
 from holdfast.broker.api.blocking import BlockingBroker, Runner
 from holdfast.broker.api.consumer import Consumer, Reader, Start
@@ -19,8 +20,8 @@ from holdfast.broker.api.producer import Producer
 from holdfast.broker.api.sessions import Sessions
 from holdfast.broker.api.stage import Stage, StageReceipt, Stages
 from holdfast.broker.dispatch.dispatcher import Dispatcher
-from holdfast.broker.dispatch.types import DispatchOptions
-from holdfast.broker.dispatch.volatile import VolatileSubscription
+from holdfast.broker.dispatch.types import Cursor, DispatchOptions, Submit
+from holdfast.broker.dispatch.volatile import VolatileSubscriptions
 from holdfast.broker.effects import Effects
 from holdfast.broker.engine import Engine, Transfer
 from holdfast.broker.events import Advance, Notice, Revised, SchemaAdd, SubscriptionCreate, TopicCreate
@@ -32,13 +33,11 @@ from holdfast.broker.state import SILENT, Access, Policies, SubscriptionState, S
 from holdfast.broker.telemetry.metrics import Page, Sample, collect, metrics
 from holdfast.broker.telemetry.stats import BrokerStats
 from holdfast.broker.telemetry.traffic import Rates
-from holdfast.broker.topic import Topic, time_of
+from holdfast.broker.topic import Topic
 from holdfast.errors import Closed, Exists, HoldfastError, Misuse, NotFound
 from holdfast.group import Group, LocalGroup, Position
-from holdfast.ids import EARLIEST, LATEST, MessageId
-from holdfast.ledger.closing import Closing
-from holdfast.ledger.files.table import Publications
-from holdfast.ledger.store import Files, NativeFiles, Recovered, Store, StoreOptions
+from holdfast.ledger import FORMAT, Closing, Files, NativeFiles, Recovered, Store, require_no_strangers
+from holdfast.ledger.files import Publications
 from holdfast.names import namespace_of, topic_name
 from holdfast.system import Clock, Disk, Randomness, SystemClock, SystemDisk, SystemRandomness
 
@@ -148,17 +147,11 @@ class Broker:
         self.quota: Quota | None = None
         """The limits of durable state, if a server sets them."""
         self.rates = Rates(self)
-        self._dispatch = DispatchOptions(
-            guard_s=options.reset_timeout_s,
-            nack_first_s=options.nack_first_s,
-            nack_most_s=options.nack_most_s,
-            unacked_max=options.unacked_max,
-            skip_damaged=options.skip_damaged,
-        )
-        self._volatile = 0
+        self._dispatch = DispatchOptions.of(options)
+        self.volatile = VolatileSubscriptions(self, self._serve)
         self.watchers: list[Watcher] = []
         """Called with the notices of every stable frame."""
-        self.meters: list[Meter] = []
+        self.meters: list[tuple[Meter, str]] = []
         """Sources of further figures for the page of metrics."""
         self._closing = Closing("close")
 
@@ -174,6 +167,19 @@ class Broker:
             LayoutMismatch: the directory is of another version.
         """
         return Opening(path, BrokerOptions(**options))
+
+    @staticmethod
+    def require_directory(path: Path) -> None:
+        """Refuse a file, or a directory with other files, as data directory."""
+        lowest = next((each for each in (path, *path.absolute().parents) if each.exists()), path)
+        if not lowest.is_dir():
+            raise Misuse(f"{lowest} is not a directory; use a new directory")
+        names = {each.name for each in path.iterdir()} if path.exists() else set()
+        if FORMAT not in names:
+            try:
+                require_no_strangers(names)
+            except Misuse as error:
+                raise Misuse(f"{path}: {error}") from None
 
     @classmethod
     async def start(
@@ -194,21 +200,13 @@ class Broker:
         clock, random = clock or SystemClock(), random or SystemRandomness()
         if disk is None:
             assert path is not None
-            if path.exists() and not path.is_dir():
-                raise Misuse(f"{path} is not a directory; use a new directory")
+            cls.require_directory(path)
             path.mkdir(parents=True, exist_ok=True)
             disk = SystemDisk(path)
-        settings = StoreOptions(
-            sync=options.sync,
-            snapshot_bytes=options.snapshot_bytes,
-            snapshot_s=options.snapshot_s,
-            reserve_bytes=options.reserve_bytes,
-            journal_bytes=options.journal_bytes,
-        )
         native = files or NativeFiles(str(path))
         try:
             store = await Store.open(
-                disk, options=settings, clock=clock, randomness=random, files=native, upto=upto
+                disk, options=options, clock=clock, randomness=random, files=native, upto=upto
             )
         except Misuse as error:
             raise Misuse(f"{path}: {error}" if path is not None else str(error)) from None
@@ -239,6 +237,7 @@ class Broker:
             await self._housekeeping.stop()
             for topic in self.topics.values():
                 topic.close(reason)
+            self.volatile.close()
             with contextlib.suppress(HoldfastError, TimeoutError):
                 async with asyncio.timeout(CLOSE_S):
                     await self.engine.settle()
@@ -379,13 +378,13 @@ class Broker:
         """Undo `watch`."""
         self.watchers.remove(watcher)
 
-    def add_meter(self, meter: Meter) -> None:
-        """Put a front end's own figures on the page of metrics."""
-        self.meters.append(meter)
+    def add_meter(self, meter: Meter, labels: str = "") -> None:
+        """Put a front end's own figures on the page of metrics, with these labels."""
+        self.meters.append((meter, labels))
 
     def remove_meter(self, meter: Meter) -> None:
         """Undo `add_meter`."""
-        self.meters.remove(meter)
+        self.meters = [each for each in self.meters if each[0] != meter]
 
     def collect(self, page: Page) -> Iterator[None]:
         """Put all metrics on a page; pauses after each topic and each subscription."""
@@ -492,17 +491,14 @@ class Broker:
         if self.options.require_namespaces:
             self.machine.state.namespaces.require(namespace_of(full))
 
-    async def ensure_subscription(self, topic: Topic, name: str, start: Start) -> SubscriptionState:
-        if name not in topic.state.subscriptions:
+    async def ensure_subscription(
+        self, topic: Topic, name: str, start: Start, properties: Mapping[str, str] | None = None
+    ) -> SubscriptionState:
+        """Return a durable subscription; create it at `start` if it does not exist."""
+        while (found := topic.subscriptions.get(name)) is None:  # again if it was deleted meanwhile
             with contextlib.suppress(Exists):  # created by another caller meanwhile
-                await self.create_subscription(topic, name, start)
-        found = topic.state.subscriptions.get(name)
-        if found is None:
-            raise NotFound(f"the subscription {name!r} of {topic.name} was deleted meanwhile; open it again")
+                await self.create_subscription_at(topic, name, await topic.place(start), properties)
         return found
-
-    async def create_subscription(self, topic: Topic, name: str, start: Start) -> None:
-        await self.create_subscription_at(topic, name, await self.place(topic, start))
 
     async def create_subscription_at(
         self, topic: Topic, name: str, ordinal: int, properties: Mapping[str, str] | None = None
@@ -523,59 +519,45 @@ class Broker:
         revised: Revised = await self.engine.submit(Advance(subscription.id, reset_number, to=to))
         return revised
 
-    async def place(self, topic: Topic, to: Start) -> int:
-        """Return the ordinal of a place that a user named."""
-        if to == "earliest":
-            return topic.ordinal_of(EARLIEST)
-        if to == "latest":
-            return topic.ordinal_of(LATEST)
-        if isinstance(to, MessageId):
-            return topic.ordinal_of(to)
-        return await topic.ordinal_at(time_of(to))
+    async def reset(
+        self,
+        topic: Topic,
+        dispatcher: Dispatcher,
+        to: Start,
+        timeout: float | None = None,
+        *,
+        exact: bool = False,
+        after: bool = False,
+    ) -> int:
+        """Reset a subscription to a place of `Topic.place`, and return its ordinal.
+
+        `timeout` None: the option `reset_timeout_s`.
+
+        Raises:
+            Misuse: `to` or the timeout is invalid.
+            CursorModifying: another reset was under way until the timeout. Nothing was changed.
+            Timeout: it is not known whether the reset happened; call again, or look at the stats.
+        """
+        limit_s = None if timeout is None else checked_patience(timeout)
+        target = await topic.place(to, exact=exact, after=after)
+        await dispatcher.reset(target, limit_s)
+        return target
 
     def dispatcher(self, topic: Topic, subscription: SubscriptionState) -> Dispatcher:
         """Return the dispatcher of a subscription, or raise NotFound if that was deleted."""
-        dispatcher = topic.dispatchers.get(subscription.id)
+        dispatcher = topic.dispatcher_of(subscription)
         if dispatcher is None:
             if self.machine.state.subscriptions.get(subscription.id) is not subscription:
                 raise NotFound(
                     f"subscription {subscription.name!r} of {topic.name} was deleted; open it again"
                 )
-            dispatcher = Dispatcher(
-                topic, subscription, self.engine.submit, self.clock, self.random, self._dispatch
-            )
-            topic.dispatchers[subscription.id] = dispatcher
+            dispatcher = self._serve(topic, subscription, self.engine.submit)
         return dispatcher
 
-    async def volatile_dispatcher(self, topic: Topic, name: str | None, start: Start) -> Dispatcher:
-        """Return the dispatcher of a volatile subscription, or of one reader if `name` is None."""
-        if name is not None and name in topic.volatile:
-            return topic.volatile[name]
-        place = await self.place(topic, start)
-        if topic.state.id not in self.topics:
-            raise NotFound(f"{topic.name} was deleted meanwhile; open it again")
-        if name is not None and name in topic.volatile:
-            return topic.volatile[name]  # created by another caller meanwhile
-        self._volatile -= 1
-        subscription = VolatileSubscription(topic, self._volatile, name or f"reader-{-self._volatile}", place)
-        dispatcher = Dispatcher(
-            topic, subscription, subscription.submit, self.clock, self.random, self._dispatch
-        )
-        topic.dispatchers[subscription.id] = dispatcher
-        if name is not None:
-            topic.volatile[name] = dispatcher
+    def _serve(self, topic: Topic, cursor: Cursor, submit: Submit) -> Dispatcher:
+        dispatcher = Dispatcher(topic, cursor, submit, self.clock, self.random, self._dispatch)
+        topic.dispatchers[cursor.id] = dispatcher
         return dispatcher
-
-    def abandoned(self, topic: Topic, dispatcher: Dispatcher) -> None:
-        """End a volatile subscription after its last consumer has left."""
-        if dispatcher.consumers:
-            return
-        id, name = dispatcher.subscription  # noqa: A001
-        if id < 0 and topic.dispatchers.get(id) is dispatcher:
-            topic.forget(id)
-            dispatcher.close(Closed("its last consumer has left"))
-        if topic.volatile.get(name) is dispatcher:
-            del topic.volatile[name]
 
     async def expire(self, topic: Topic, subscription: SubscriptionState, older_than_s: float) -> None:
         """Advance a subscription past messages that are older."""

@@ -78,7 +78,7 @@ class Effects:
         match notice:
             case SubscriptionMoved(subscription, reset_number, acked_to):
                 topic = broker.topics.get(subscription.topic)
-                dispatcher = None if topic is None else topic.dispatchers.get(subscription.id)
+                dispatcher = None if topic is None else topic.dispatcher_of(subscription)
                 if dispatcher is not None:
                     dispatcher.moved(reset_number, acked_to)
                 self._look_for_done(subscription)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from types import MappingProxyType
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 from holdfast.errors import Misuse
-
-SyncMode = Literal["group", "always", "os"]
+from holdfast.ledger import StoreOptions, SyncMode, journal_missed
+from holdfast.names import checked_name
 
 COUNT_MOST = 1 << 62
 """The largest number of bytes, entries or messages in an option or a policy."""
@@ -42,24 +42,65 @@ def age_ns(seconds: float) -> int:
     return int(min(seconds, SECONDS_MOST) * 1e9)
 
 
+def range_missed(name: str, value: float, zero: bool = True) -> str:
+    """Return the range of an option or a policy that a value misses.
+
+    An empty text: the value is in the range. The name tells the unit. With `zero` False, 0 is out of range.
+
+    Example:
+        >>> range_missed("retention_s", -1), range_missed("retention_s", -2)
+        ('', '0 to 1000000000, or -1 for no limit')
+    """
+    unlimited = name.startswith("retention_")
+    most = SECONDS_MOST if name.endswith("_s") else COUNT_MOST
+    if (unlimited and value == -1) or (0 <= value <= most and (zero or value != 0)):
+        return ""
+    return f"{0 if zero else 1} to {most:.0f}{', or -1 for no limit' if unlimited else ''}"
+
+
+def _missed(name: str, type_: str, value: Any) -> str:
+    """Return the possible values of an option, or an empty text if this is one."""
+    if not isinstance(value, _TYPES[type_]) or (isinstance(value, bool) and type_ != "bool"):
+        return _KINDS[type_]
+    if name == "sync":
+        return "" if value in get_args(SyncMode) else _KINDS["SyncMode"]
+    if name == "cluster":
+        try:
+            checked_name(f"{value}-{bytes(6).hex()}", "a producer")  # the broker makes such names
+        except Misuse:
+            return "printable characters, at most 1000 bytes of them"
+        return ""
+    if isinstance(value, bool):
+        return ""
+    return range_missed(name, value) or (journal_missed(value) if name == "journal_bytes" else "")
+
+
 @dataclass(frozen=True)
-class BrokerOptions:
-    """The options of `Broker.open`, with units in the names.
+class DeliveryOptions:
+    """The options of deliveries that a broker and its dispatchers share."""
+
+    skip_damaged: bool = False
+    """Skip entries that are damaged on disk: acknowledge and count them. By default consumers get an error
+    with file and position."""
+    unacked_max: int = 0
+    """Unacknowledged messages of a consumer at which it gets no further ones; 0: no limit."""
+    nack_first_s: float = 1.0
+    """Delay of redelivery after the first negative acknowledgement of a message; doubles each time."""
+    nack_most_s: float = 60.0
+    """Largest delay of redelivery after negative acknowledgements."""
+    reset_timeout_s: float = 30.0
+    """Time after which a reset with unknown outcome is fenced. The fence is retried at this interval."""
+
+
+@dataclass(frozen=True)
+class BrokerOptions(DeliveryOptions, StoreOptions):
+    """The options of `Broker.open`: its own, those of deliveries, and those of its store.
 
     Example:
         >>> BrokerOptions(sync="os").sync
         'os'
     """
 
-    sync: SyncMode = "group"
-    """When a message counts as durable.
-
-    `group`: after the `fdatasync` of its round; all that waits shares one. A power cut loses nothing that was
-    confirmed. Acknowledgements without a receipt may be lost with the last 10 ms.
-    `always`: the same, and every acknowledgement starts a round at once.
-    `os`: after the write; the system is asked to sync once a second. A killed process loses nothing, a power
-    cut loses up to a second of what was confirmed.
-    """
     cluster: str = "standalone"
     """The label `cluster` in metrics."""
     create_topics: bool = True
@@ -70,9 +111,6 @@ class BrokerOptions:
     """Default of topics without their own setting."""
     deduplication_age_s: float = 7 * 24 * 3600.0
     """Unused time after which a producer's name expires; its sequence may then start again."""
-    skip_damaged: bool = False
-    """Skip entries that are damaged on disk: acknowledge and count them. By default consumers get an error
-    with file and position."""
     roll_bytes: int = 256 << 20
     """Size at which a ledger is sealed and the next one opened."""
     roll_entries: int = 1 << 20
@@ -83,24 +121,8 @@ class BrokerOptions:
     """Bytes kept of entries that all subscriptions have acknowledged; −1: no limit."""
     retention_s: float = 0.0
     """Time for which acknowledged entries are kept; −1: no limit. An entry within either limit stays."""
-    snapshot_bytes: int = 64 << 20
-    """Bytes of journal after which a snapshot is taken."""
-    snapshot_s: float = 60.0
-    """Time after which a snapshot is taken, if there were events."""
-    journal_bytes: int = 16 << 20
-    """Size of each journal file; there are always two."""
-    reserve_bytes: int = 32 << 20
-    """Reserved disk space, so that acknowledgements, deletes and snapshots continue on a full disk."""
     housekeeping_s: float = 5.0
     """Interval of the checks of ages: ledgers, messages, stages."""
-    reset_timeout_s: float = 30.0
-    """Time after which a reset with unknown outcome is fenced."""
-    nack_first_s: float = 1.0
-    """Delay of redelivery after the first negative acknowledgement of a message; doubles each time."""
-    nack_most_s: float = 60.0
-    """Largest delay of redelivery after negative acknowledgements."""
-    unacked_max: int = 0
-    """Unacknowledged messages of a consumer at which it gets no further ones; 0: no limit."""
     stage_age_s: float = 24 * 3600.0
     """Age at which an uncommitted stage is dropped."""
     sink_age_s: float = 90 * 24 * 3600.0
@@ -111,19 +133,8 @@ class BrokerOptions:
         found = []
         for each in fields(self):
             value = getattr(self, each.name)
-            if not isinstance(value, _TYPES[str(each.type)]) or (
-                isinstance(value, bool) and each.type != "bool"
-            ):
-                found.append((each.name, _KINDS[str(each.type)]))
-                continue
-            if each.name == "sync" and value not in get_args(SyncMode):
-                found.append((each.name, _KINDS["SyncMode"]))
-                continue
-            if isinstance(value, bool | str) or (each.name.startswith("retention_") and value == -1):
-                continue
-            most = SECONDS_MOST if each.name.endswith("_s") else COUNT_MOST
-            if not 0 <= value <= most:
-                found.append((each.name, f"0 to {most:.0f}"))
+            if possible := _missed(each.name, str(each.type), value):
+                found.append((each.name, possible))
         return found
 
     def require_sound(self) -> None:

@@ -26,11 +26,10 @@ from typing import Literal
 import msgspec
 
 from holdfast import _core
-from holdfast.broker.options import COUNT_MOST, SECONDS_MOST
+from holdfast.broker.options import range_missed
 from holdfast.errors import Misuse, NotFound
 from holdfast.group import BEGINNING, Member
-from holdfast.ledger.acks import AckState
-from holdfast.ledger.ledgers import LedgerTable
+from holdfast.ledger import AckState, LedgerTable
 from holdfast.names import namespace_of
 
 Access = Literal["shared", "exclusive", "wait-for-exclusive", "exclusive-with-fencing"]
@@ -75,12 +74,9 @@ class Policies(msgspec.Struct, array_like=True, frozen=True):
     def require_sound(self) -> None:
         """Raise Misuse for a value that is out of its range."""
         for name, value in self.fields().items():
-            if value is None or (name.startswith("retention_") and value == -1):
-                continue
-            most = SECONDS_MOST if name.endswith("_s") else COUNT_MOST
-            if not 0 <= value <= most or (value == 0 and name.startswith("roll_")):
-                least = 1 if name.startswith("roll_") else 0
-                raise Misuse(f"the policy {name} cannot be {value}; use {least} to {most:.0f}")
+            zero = not name.startswith("roll_")
+            if value is not None and (possible := range_missed(name, value, zero)):
+                raise Misuse(f"the policy {name} cannot be {value}; use {possible}")
 
 
 SILENT = Policies()

@@ -30,8 +30,7 @@ from holdfast.broker.state import (
 )
 from holdfast.errors import Corrupt, HoldfastError
 from holdfast.group import Member, Position
-from holdfast.ledger.acks import AckState
-from holdfast.ledger.ledgers import LedgerInfo, LedgerTable
+from holdfast.ledger import AckState, LedgerInfo, LedgerTable
 
 
 class _Struct(msgspec.Struct, array_like=True, frozen=True):

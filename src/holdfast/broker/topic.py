@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Protocol
 
 from holdfast._core import Batch, Entries, TopicMessage
+from holdfast.broker.dispatch.stuck import Look, diagnose
 from holdfast.broker.telemetry.traffic import Handed, TopicTraffic
 from holdfast.errors import Corrupt, Misuse, NotFound
 from holdfast.ids import EARLIEST, LATEST, MessageId
+from holdfast.names import no_subscription
 
 if TYPE_CHECKING:
+    from holdfast.broker.api.consumer import Start
     from holdfast.broker.dispatch.dispatcher import Dispatcher
+    from holdfast.broker.dispatch.types import Diagnosis
     from holdfast.broker.state import Policies, Producer, SubscriptionState, TopicState
-    from holdfast.ledger.ledgers import LedgerInfo, LedgerTable
+    from holdfast.ledger import LedgerInfo, LedgerTable
 
 
 DAMAGED_MAX = 1000
@@ -129,14 +134,37 @@ class Topic:
 
     # -- dispatchers and reads -------------------------------------------------------------------------
 
+    def subscription(self, name: str) -> SubscriptionState:
+        """Return a durable subscription.
+
+        Raises:
+            NotFound: the topic has no subscription of that name; the text lists some that it has.
+        """
+        found = self.subscriptions.get(name)
+        if found is None:
+            raise NotFound(no_subscription(self.name, name, self.subscriptions))
+        return found
+
     def dispatcher_of(self, subscription: SubscriptionState) -> Dispatcher | None:
         """Return the dispatcher of a subscription, if it has had consumers here."""
         return self.dispatchers.get(subscription.id)
+
+    def diagnose(self, subscription: SubscriptionState) -> Diagnosis:
+        """Say why a subscription makes no progress, also before its first consumer."""
+        dispatcher = self.dispatcher_of(subscription)
+        if dispatcher is not None:
+            return dispatcher.diagnose()
+        return diagnose(Look(backlog=self.backlog(subscription), idle_s=0.0), stuck_after_s=math.inf)
 
     @property
     def served(self) -> Sequence[Dispatcher]:
         """The dispatchers of all subscriptions, volatile ones included."""
         return list(self.dispatchers.values())
+
+    @property
+    def readers(self) -> int:
+        """Number of attached consumers of volatile subscriptions."""
+        return sum(each.consumers for id_, each in self.dispatchers.items() if id_ < 0)
 
     def close(self, reason: Exception) -> None:
         """Close all dispatchers."""
@@ -294,6 +322,35 @@ class Topic:
         if position == LATEST:
             return self.visible
         return min(max(self.state.ledgers.ordinal(position.ledger, position.entry), self.first), self.visible)
+
+    async def place(self, to: Start, *, exact: bool = False, after: bool = False) -> int:
+        """Return the ordinal of a place.
+
+        It is the target of a reset, or the start of a subscription. An id that the topic does not have stands
+        for the next message that it has. With `exact` such an id is refused. With `after`, the place is
+        behind the message of the id.
+
+        Raises:
+            Misuse: `to` is not a place; or with `exact`, the topic has no such position.
+        """
+        if to == "earliest":
+            return self.first
+        if to == "latest":
+            return self.visible
+        if not isinstance(to, MessageId):
+            return await self.ordinal_at(time_of(to))
+        if to.ledger in (EARLIEST.ledger, LATEST.ledger):  # clients differ in the entry
+            return self.ordinal_of(to)
+        info = self.ledgers.find(to.ledger)
+        known = info is not None and -1 <= to.entry < min(info.end, self.visible) - info.first
+        if exact and not known:
+            raise Misuse(f"{self.name} has no position {to.ledger}:{to.entry}; {self._messages_kept()}")
+        return self.ordinal_of(to) + (after and known and to.entry >= 0)
+
+    def _messages_kept(self) -> str:
+        if self.visible <= self.first:
+            return "it has no messages"
+        return f"its messages are {self.id_of(self.first)} to {self.last_id()}"
 
     async def ordinal_at(self, time_ns: int) -> int:
         """Return the first ordinal that was published at or after a time, by binary search.

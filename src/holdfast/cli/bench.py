@@ -13,6 +13,8 @@ from holdfast.cli.parsing import Subparsers, Usage
 
 _BENCHMARKS = {
     "queue": ("the queue, and other ways between two processes", ""),
+    "channel": ("the channel, iceoryx2, and a cache line that changes cores", ""),
+    "service": ("services, iceoryx2, and a Unix socket", ""),
     "broker": ("the broker, and a plain program with the same rounds", ""),
     "server": ("the server, Redis, NATS and RabbitMQ", "the server needs {}: pip install 'holdfast[server]'"),
     "pipeline": (

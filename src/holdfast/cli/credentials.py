@@ -12,10 +12,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-from holdfast.cli.output import plural, tell
+from holdfast.cli.output import tell
 from holdfast.cli.parsing import Subparsers, Usage, bare_command
 from holdfast.cli.positions import span
 from holdfast.errors import Exists, Misuse, NotFound
+from holdfast.formatting import plural
 
 USER = """\
 Names and passwords, for authentication.basic.users_file of a server. The file
@@ -46,7 +47,9 @@ def add(nouns: Subparsers) -> None:
         parser, _ = bare_command(verbs, name, summary, words, run)
         parser.add_argument("file", type=Path, metavar="FILE")
         parser.add_argument("name", metavar="NAME")
-    parser, _ = bare_command(verbs, "ls", "list users", "The users of a file, one per line.", list_users)
+    parser, _ = bare_command(
+        verbs, "ls", "list users", "Lists the users of a file, one per line.", list_users
+    )
     parser.add_argument("file", type=Path, metavar="FILE")
 
     token = nouns.add_parser("token", help="create keys and tokens for the roles of a server")

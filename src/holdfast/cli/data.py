@@ -46,7 +46,7 @@ def data_command(
         help=f"data directory (default ${VARIABLE}); no broker may have it open",
     )
     declare(shared)(f"""
-        --server URL: instead: a running server, http://host:port (default ${SERVER_VARIABLE}); a token for it
+        --server URL: use a running server instead, http://host:port (default ${SERVER_VARIABLE}); its token
             is taken from $HOLDFAST_TOKEN
         """)
     return parser
@@ -154,13 +154,15 @@ def find_subscription(broker: Broker, topic: str, name: str) -> tuple[str, str]:
     known = broker.admin.subscriptions(full)
     if name in known:
         return full, name
-    raise NotFound(f"{short(full)} has no subscription {name}; {nearest(name, known, 'subscription')}")
+    raise NotFound(f"{short(full)} has no subscription {name!r}; {nearest(name, known, 'subscription')}")
 
 
 def nearest(name: str, known: list[str], noun: str) -> str:
     """Words for what might have been meant."""
     if not known:
-        return f"there is no {noun} at all: `holdfast {noun} create` creates one"
+        made = {"channel": "`Channel.create()` in a program", "service": "`Service.offer()` in a program"}
+        create = made.get(noun, f"`holdfast {noun} create`")
+        return f"there is no {noun} at all: {create} creates one"
     near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
     if near:
         return f"did you mean {' or '.join(near)}?"

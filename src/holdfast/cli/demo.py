@@ -11,20 +11,22 @@ from holdfast.cli.output import print_json
 from holdfast.cli.parsing import Subparsers, Usage, bare_command, declare, seconds
 
 DESCRIPTION = """\
-An acquisition rig: sensors publish through shared memory, gateways with the
-official Pulsar client, into a broker; consumers share a subscription, and a
-Spark stream writes every reading, calibrated, to another topic, exactly once.
-Meanwhile all of them, the broker and Spark too, are killed with SIGKILL at
-random, and started again.
+An acquisition rig: sensors hand frames of samples to analysers, each through a
+loop of buffers in which the newest frames displace the oldest. Analysers publish
+their readings through shared memory, gateways with the official Pulsar client,
+into a broker, which also taps the levels that the sensors offer as services;
+consumers share a subscription, and a Spark stream writes every
+reading, calibrated, to another topic, exactly once. Meanwhile all of them, the
+broker and Spark too, are killed with SIGKILL at random, and started again.
 
 Then Spark archives both topics to Parquet, aggregates the measurements, and
 audits every number of every producer. At the end it prints the account
-(sent, stored, archived, lost 0, duplicated 0, out of order 0) and writes a
-report page with plots.
+(sent, stored, archived, lost 0, duplicated 0, out of order 0; frames acquired,
+analysed, displaced; buffers leaked 0) and writes a report page with plots.
 
 Each producer writes down its confirmed messages. The account uses these records,
 not the broker's counters. The exit status is 1 if a message is missing,
-duplicated or out of order. Ctrl-C ends the run early, with
+duplicated or out of order, or if a buffer leaked. Ctrl-C ends the run early, with
 its account; a second one, or SIGTERM, ends everything at once.
 
 The queue alone, at twenty times the rate: holdfast queue demo."""
@@ -32,6 +34,7 @@ The queue alone, at twenty times the rate: holdfast queue demo."""
 NEEDED = {
     "pyspark": "holdfast[spark]",
     "pyarrow": "holdfast[spark]",
+    "numpy": "holdfast[spark]",
     "aiohttp": "holdfast[server]",
     "pulsar": "pulsar-client",
 }
@@ -51,10 +54,10 @@ def add(nouns: Subparsers) -> None:
         rate=2000.0,
     )("""
         --minutes M: duration (default 1)
-        --sensors N: number of sensors (default 3)
+        --sensors N: number of sensors, each with an analyser (default 3)
         --gateways N: number of gateways (default 2)
         --consumers N: number of consumers (default 2)
-        --rate R: messages per second of all sensors and gateways (default 2000)
+        --rate R: frames and messages per second of all sensors and gateways (default 2000)
         --no-chaos: kill no process
         --keep: keep data, archive and records, and print their paths
         --to DIR: directory of the report page (default: a new one)
@@ -96,6 +99,8 @@ def demo(options: argparse.Namespace) -> int:
                 "good": outcome.good,
                 "seconds": round(outcome.scene.elapsed, 3),
                 **(asdict(outcome.account) if outcome.account is not None else {}),
+                "frames": asdict(outcome.frames),
+                "levels": asdict(outcome.levels),
                 "killed": outcome.scene.kills,
                 "faults": outcome.faults,
                 "report": str(outcome.places.report) if outcome.places.report.exists() else None,

@@ -7,14 +7,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.cli.output import plural, print_json, size_words, tell
+from holdfast.cli.output import print_json, tell
 from holdfast.cli.parsing import Subparsers, bare_command
 from holdfast.cli.progress import progress
 from holdfast.errors import NotFound
+from holdfast.formatting import plural, size_words
 
 if TYPE_CHECKING:
-    from holdfast.ledger.files.backup import Copied
-    from holdfast.ledger.files.doctor import Examination
+    from holdfast.ledger.files import backup as backups
+    from holdfast.ledger.files import doctor as doctors
 
 BACKUP = """\
 Copies a data directory that no broker has open to TARGET, which must not exist
@@ -54,7 +55,7 @@ def restore(options: argparse.Namespace) -> int:
     return told(copied, options, "restored")
 
 
-def told(copied: Copied, options: argparse.Namespace, done: str) -> int:
+def told(copied: backups.Copied, options: argparse.Namespace, done: str) -> int:
     parts = (plural(copied.ledgers, "ledger"), plural(copied.files, "file"), size_words(copied.bytes))
     words = f"{done} in {options.target}: {', '.join(parts)}, up to event {copied.last_d:,}"
     return tell(options, {"source": options.source, "target": options.target, **asdict(copied)}, words)
@@ -95,7 +96,7 @@ def examine(path: str, json: bool) -> int:
     return 0 if found.sound else 1
 
 
-def lines(found: Examination) -> list[str]:
+def lines(found: doctors.Examination) -> list[str]:
     again = max(0, found.last_d - found.snapshot_d)
     stopped = (
         "cleanly"
@@ -108,7 +109,8 @@ def lines(found: Examination) -> list[str]:
         f"snapshots      {found.snapshots}, the newest after event {found.snapshot_d:,}",
         f"journal        {plural(found.journal_files, 'file')}, {plural(found.journal_rounds, 'round')} "
         f"behind the snapshot, up to event {found.last_d:,}; {found.spares} spare",
-        f"ledgers        {found.ledgers:,} with {found.entries:,} entries, {size_words(found.ledger_bytes)}",
+        f"ledgers        {found.ledgers:,} with {plural(found.entries, 'entry')}, "
+        f"{size_words(found.ledger_bytes)}",
     ]
     for name, texts in (("note", found.notes), ("fault", found.faults)):
         told += [f"{name:14} {text}" for text in texts[:LISTED]]

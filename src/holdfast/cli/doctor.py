@@ -9,27 +9,30 @@ from datetime import UTC, datetime
 from typing import Any
 
 from holdfast import NotFound, Queue, Recovered
-from holdfast.cli import directory, environment, segments
-from holdfast.cli.output import age_words, plural, print_json, size_words
+from holdfast.cli import channel, directory, environment, segments, service
+from holdfast.cli.output import print_json
 from holdfast.cli.parsing import Subparsers, Usage, command, declare
 from holdfast.cli.queue import recover_now, recovered_words
-from holdfast.memory.findings import faults_of
+from holdfast.formatting import age_words, plural, size_words
+from holdfast.memory import faults_of, names_of
 
 DESCRIPTION = """\
-Without NAME: checks whether this machine can run queues, and lists queues with
-problems.
+Without NAME: checks whether this machine can run queues, and lists queues,
+channels and services with problems.
 
 With NAME: shows everything about one queue, even if all its processes are dead
 or its bytes are damaged: header, living and dead participants, contents, each
 block that a dead process owns, and how recovery will treat it. This changes
-nothing. --recover then attaches, recovers, and prints what was recovered.
+nothing. --recover then attaches, recovers, and prints what was recovered. If no
+queue has that name, a channel or service is shown, as by `holdfast channel
+doctor NAME` and `holdfast service doctor NAME`.
 
 With DIR: checks a data directory that no broker has open. Every block of every
 file is read; nothing is changed. A note is a problem that the next start
 repairs. A fault is a confirmed message that is damaged or missing, with its
-file and position. If a queue has the same name, write ./DIR. A note says if log
-time is ahead of this machine's clock, as after a wrong clock: --repair-time
-opens the directory and sets it back.
+file and position. If a queue, channel or service has the same name, write
+./DIR. A note says if log time is ahead of this machine's clock, as after a
+wrong clock: --repair-time opens the directory and sets it back.
 
 The exit status is 0 if all is sound, 1 if there is a fault. A dead process is
 not a fault: the next process that is blocked by it recovers."""
@@ -40,10 +43,14 @@ LISTED = 20
 
 def add(nouns: Subparsers) -> None:
     parser = command(
-        nouns, "doctor", "check this machine, its queues and data directories", DESCRIPTION, doctor
+        nouns,
+        "doctor",
+        "check this machine, its queues, channels, services and data directories",
+        DESCRIPTION,
+        doctor,
     )
     declare(parser)("""
-        name [NAME]: name of a queue, or path of a data directory
+        name [NAME]: name of a queue, channel or service, or path of a data directory
         --recover: then recover what dead processes left in NAME
         --repair-time: set the log time of DIR back to this machine's clock; no server may run on DIR
         """)
@@ -59,10 +66,15 @@ def doctor(options: argparse.Namespace) -> int:
     if options.repair_time:
         raise Usage("--repair-time needs a data directory DIR")
     if options.name is not None:
+        other = means_other(options)
+        if other is not None:
+            if options.recover:
+                raise Usage(f"--recover is for queues: the next process that uses a {other} recovers")
+            return channel.doctor(options) if other == "channel" else service.doctor(options)
         try:
             return examine_queue(options)
         except NotFound as error:
-            error.add_note(f"there is no directory {options.name}, either")
+            error.add_note(f"there is no channel, service or directory {options.name}, either")
             raise
     if options.recover:
         raise Usage("--recover needs the NAME of a queue")
@@ -70,10 +82,20 @@ def doctor(options: argparse.Namespace) -> int:
 
 
 def means_directory(options: argparse.Namespace) -> bool:
-    """A queue comes first, where the name could be either."""
+    """A queue, channel or service comes first, where the name could be either."""
     if not directory.is_directory(options.name):
         return False
-    return "/" in options.name or options.name not in Queue.list(directory=options.directory)
+    return "/" in options.name or not (
+        means_other(options) or options.name in Queue.list(directory=options.directory)
+    )
+
+
+def means_other(options: argparse.Namespace) -> str | None:
+    """Return "channel" or "service"; None for a queue and for an unknown name."""
+    where = options.directory
+    if options.name in Queue.list(directory=where):
+        return None
+    return next((kind for kind in ("channel", "service") if options.name in names_of(kind, where)), None)
 
 
 def examine_machine(options: argparse.Namespace) -> int:
@@ -82,14 +104,20 @@ def examine_machine(options: argparse.Namespace) -> int:
     seen = list(segments.look_at_all(options.directory)) if fit else []
     reports = [report_on(options.directory, name, each) for name, each in seen if "denied" not in each]
     denied = [name for name, each in seen if "denied" in each]
+    others = {
+        kind: module.reports(options.directory) if fit else ([], [])
+        for kind, module in (("channel", channel), ("service", service))
+    }
     sound = fit and all(each.sound for each in reports)
+    sound = sound and all(each["sound"] for found, _ in others.values() for each in found)
     if options.json:
         print_json(
             {
                 "sound": sound,
                 "environment": [asdict(each) for each in checks],
                 "queues": [report_record(each) for each in reports],
-                "denied": denied,
+                **{f"{kind}s": found for kind, (found, _) in others.items()},
+                "denied": denied + [name for _, hidden in others.values() for name in hidden],
             }
         )
         return 0 if sound else 1
@@ -104,6 +132,15 @@ def examine_machine(options: argparse.Namespace) -> int:
         print(f"queue {name}: another user's, which cannot be looked at")
     broken = sum(not each.sound for each in reports)
     print(f"{plural(len(reports), 'queue')} looked at, {broken} with problems")
+    for kind, (found, hidden) in others.items():
+        for other in found:
+            if not other["sound"]:
+                print(f"{kind} {other['name']}: damaged: {other['faults'][0]}")
+        for name in hidden:
+            print(f"{kind} {name}: another user's, which cannot be looked at")
+        if found or hidden:
+            broken = sum(not other["sound"] for other in found)
+            print(f"{plural(len(found), kind)} looked at, {broken} with problems")
     return 0 if sound else 1
 
 
@@ -236,7 +273,8 @@ def parameter_lines(params: dict[str, Any]) -> list[str]:
     letters = f"after delivery {params['max_deliveries']} to {params['dead_letter']}"
     return [
         f"parameters     capacity {size_words(params['capacity'])}, messages up to "
-        f"{params['message_size_max']:,} bytes, {params['delivery']}, {params['participants']} participants",
+        f"{plural(params['message_size_max'], 'byte')}, {params['delivery']}, "
+        f"{plural(params['participants'], 'participant')}",
         f"               checksum {params['checksum']}, "
         f"stall limit {'none' if limit is None else f'{limit / 1000} s'}, "
         f"dead letters {letters if params['max_deliveries'] else 'none'}",

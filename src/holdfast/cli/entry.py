@@ -8,19 +8,23 @@ import functools
 import io
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 from typing import NoReturn
 
 import holdfast
 from holdfast.cli import (
     bench,
+    channel,
     credentials,
     demo,
     directory,
     doctor,
+    namespace,
     pipeline,
     queue,
     serve,
+    service,
     subscription,
     top,
     topic,
@@ -59,8 +63,11 @@ def build() -> argparse.ArgumentParser:
     nouns = parser.add_subparsers(title="nouns", metavar="NOUN", required=True)
     for noun in (
         queue,
+        channel,
+        service,
         topic,
         subscription,
+        namespace,
         serve,
         top,
         credentials,
@@ -75,11 +82,22 @@ def build() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command `holdfast`."""
+    """Run the command `holdfast`; return its exit status."""
+    try:
+        return run(sys.argv[1:] if argv is None else argv)
+    except KeyboardInterrupt as interrupt:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of coroutines that it broke off: they go with their frames
+            interrupt.__traceback__ = None
+        return 130
+
+
+def run(argv: Sequence[str]) -> int:
+    """Parse the arguments and run their command; turn its errors into an exit status."""
     parser = build()
     if isinstance(sys.stdout, io.TextIOWrapper):  # names of topics may have any characters
         sys.stdout.reconfigure(errors="backslashreplace")
-    options, rest = parser.parse_known_args(joined(sys.argv[1:] if argv is None else argv))
+    options, rest = parser.parse_known_args(joined(argv))
     # Older Pythons take an optional argument for absent when an option stands in front of it.
     if len(rest) == 1 and not rest[0].startswith("-") and getattr(options, "data", "") is None:
         options.data = rest.pop()
@@ -96,8 +114,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Usage as error:
         print(f"holdfast: {error}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        return 130
     except (holdfast.HoldfastError, OSError) as error:
         if isinstance(error, holdfast.Stale):
             error.add_note("on the command line, `holdfast queue recover --adopt` does that")

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from holdfast.cli.output import plural, size_words
+from holdfast.formatting import plural, size_words
 
 SMALL = 64 << 20
 """The size of /dev/shm in many containers, by default."""

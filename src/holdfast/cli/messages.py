@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from holdfast import Closed, HoldfastError, Message, Queue
-from holdfast.cli import segments
-from holdfast.cli.output import age_words, plural, tell
+from holdfast.cli import parsing, segments
+from holdfast.cli.output import tell
 from holdfast.cli.parsing import Subparsers, Usage, command, declare
+from holdfast.formatting import age_words, plural
 
 PEEK = """\
 Shows the next messages without taking them, and without attaching to the queue.
@@ -46,11 +47,12 @@ on until the queue is closed and empty."""
 
 WAITING = ("READY", "RETRY")
 WIDTH = 16
+NAMED = {"name": parsing.queue}
 
 
 def add(verbs: Subparsers) -> None:
     parser = command(verbs, "peek", "show the next messages without taking them", PEEK, peek)
-    declare(parser, count=10, bytes=64)("""
+    declare(parser, NAMED, count=10, bytes=64)("""
         name NAME
         --count N: at most N messages (default 10)
         --bytes SIZE: bytes shown of each message (default 64)
@@ -58,7 +60,7 @@ def add(verbs: Subparsers) -> None:
         """)
 
     parser = command(verbs, "put", "put messages", PUT, put)
-    declare(parser, count=1)("""
+    declare(parser, NAMED, count=1)("""
         name NAME
         data [DATA]: the message
         --file FILE: send a file as one message; - is stdin
@@ -68,7 +70,7 @@ def add(verbs: Subparsers) -> None:
         """)
 
     parser = command(verbs, "get", "receive messages", GET, get)
-    declare(parser)("""
+    declare(parser, NAMED)("""
         name NAME
         --count N: number of messages (default 1)
         --follow: continue until the queue is closed and empty
@@ -121,7 +123,7 @@ def peek_lines(block: dict[str, Any]) -> list[str]:
     age = age_s(block)
     parts = [f"position {block['position']}", block["state"]]
     if "size" in block:
-        parts.append(f"{block['size']:,} bytes")
+        parts.append(plural(block["size"], "byte"))
     parts.append(f"redelivered {block['deliveries']}")
     if age is not None:
         parts.append(f"put {age_words(age)} ago" if "time" in block else f"claimed {age_words(age)} ago")
@@ -133,7 +135,7 @@ def peek_lines(block: dict[str, Any]) -> list[str]:
     payload = block.get("payload") or b""
     lines += dump(payload)
     if "size" in block and len(payload) < block["size"]:
-        lines.append(f"  … {block['size'] - len(payload):,} more bytes")
+        lines.append(f"  … {plural(block['size'] - len(payload), 'more byte')}")
     return lines
 
 

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 import re
 import textwrap
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
+
+from holdfast import _core
+from holdfast.errors import HoldfastError, Misuse, Unsupported
+from holdfast.names import checked_name, namespace_name, topic_name
 
 Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
@@ -38,6 +43,14 @@ def seconds(text: str) -> float:
     return value
 
 
+def interval(text: str) -> float:
+    """Seconds between two looks: at least 0.01."""
+    value = seconds(text)
+    if value < 0.01:
+        raise argparse.ArgumentTypeError(f"{text!r} is too short; use at least 0.01 seconds")
+    return value
+
+
 def count(text: str) -> int:
     """1 or more."""
     if not text.isdecimal() or int(text) == 0:
@@ -50,6 +63,47 @@ def mode(text: str) -> int:
     if re.fullmatch(r"(0o)?[0-7]{3,4}", text) is None:
         raise argparse.ArgumentTypeError(f"{text!r} is not a mode such as 600 or 660")
     return int(text.removeprefix("0o"), 8)
+
+
+def topic(text: str) -> str:
+    """A topic's name, as the user wrote it."""
+    return _named(text, topic_name)
+
+
+def namespace(text: str) -> str:
+    """A namespace's name, tenant/namespace."""
+    return _named(text, namespace_name)
+
+
+def subscription(text: str) -> str:
+    """A subscription's name."""
+    return _named(text, lambda name: checked_name(name, "a subscription"))
+
+
+def producer(text: str) -> str:
+    """A producer's name."""
+    return _named(text, lambda name: checked_name(name, "a producer"))
+
+
+def queue(text: str) -> str:
+    """A queue's name. The core has the rule, and looks at the name first."""
+
+    def check(name: str) -> None:
+        try:
+            _core.inspect(os.devnull, name)  # there is no queue in a file
+        except HoldfastError as error:
+            if isinstance(error, Misuse):
+                raise
+
+    return _named(text, check)
+
+
+def _named(text: str, check: Callable[[str], object]) -> str:
+    try:
+        check(text)
+    except (Misuse, Unsupported) as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text
 
 
 def command(
@@ -70,7 +124,7 @@ def bare_command(
     parser = parent.add_parser(
         name, help=summary, description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    shared = parser.add_argument_group("everywhere")
+    shared = parser.add_argument_group("common options")
     shared.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run, parser=parser)
     return parser, shared

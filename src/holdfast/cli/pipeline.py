@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.cli.data import SERVER_VARIABLE, VARIABLE, data_directory, require_data, server_url
-from holdfast.cli.output import plural, print_json, tell
+from holdfast.cli.output import print_json, tell
 from holdfast.cli.parsing import Subparsers, Usage, bare_command, declare, seconds
 from holdfast.cli.positions import AGO, SPANS, moment
 from holdfast.cli.spark import add_session, require_spark, spark_for, wait_for
 from holdfast.errors import BadConfiguration, HoldfastError, Misuse
+from holdfast.formatting import plural
 
 if TYPE_CHECKING:
     from holdfast.pipeline.audit import AuditReport

@@ -13,6 +13,8 @@ from holdfast.ids import MessageId
 Place = Literal["earliest", "latest"] | MessageId | datetime
 
 SPANS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+PLACED = ("--start", "--to-message", "--to-time", "--event-time", "--older-than")
+"""Options whose value is a position, a time or an age."""
 AGO = re.compile(r"-(\d+(?:\.\d+)?)([smhdw])")
 
 
@@ -73,7 +75,9 @@ def joined(arguments: Sequence[str]) -> list[str]:
     """`--to-time -2h` as `--to-time=-2h`: the parser would take the value for another option."""
     result: list[str] = []
     for argument in arguments:
-        if AGO.fullmatch(argument) and result and re.fullmatch(r"--[a-z-]+", result[-1]):
+        before = result[-1] if result else ""
+        ago = AGO.fullmatch(argument) and re.fullmatch(r"--[a-z-]+", before)
+        if ago or (before in PLACED and re.match(r"-\d", argument)):  # the second is refused by its value
             result[-1] += f"={argument}"
         else:
             result.append(argument)

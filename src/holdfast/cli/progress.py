@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from holdfast.cli.output import age_words, size_words
+from holdfast.formatting import age_words, size_words
 
 FIRST_S = 0.5
 """Shorter work shows no bar."""

@@ -7,12 +7,13 @@ import grp
 import sys
 import time
 from dataclasses import asdict
-from pathlib import Path
+from typing import Any
 
-from holdfast import Misuse, Queue, QueueStats, Recovered
-from holdfast.cli import messages, queue_demo, segments
-from holdfast.cli.output import age_words, plural, print_json, size_words, table, tell
-from holdfast.cli.parsing import Subparsers, command, declare, mode, seconds
+from holdfast import Misuse, NotFound, Queue, QueueStats, Recovered
+from holdfast.cli import messages, parsing, queue_demo, segments
+from holdfast.cli.output import print_json, tell
+from holdfast.cli.parsing import Subparsers, Usage, command, declare, interval, mode
+from holdfast.formatting import age_words, plural, size_words, text_table
 
 RECOVER = """\
 Recovers what dead participants left, and prints what was recovered. This
@@ -44,13 +45,13 @@ def add(nouns: Subparsers) -> None:
         "Shows contents, participants and counters of a queue.",
         stat,
     )
-    parser.add_argument("name", metavar="NAME")
-    parser.add_argument("--watch", type=seconds, metavar="S", help="repeat every S seconds, with rates")
+    parser.add_argument("name", metavar="NAME", type=parsing.queue)
+    parser.add_argument("--watch", type=interval, metavar="S", help="repeat every S seconds, with rates")
 
     messages.add(verbs)
 
     parser = command(verbs, "recover", "recover after dead processes now", RECOVER, recover)
-    parser.add_argument("name", metavar="NAME")
+    parser.add_argument("name", metavar="NAME", type=parsing.queue)
     parser.add_argument("--adopt", action="store_true", help="accept a queue from before the last boot")
 
     parser = command(
@@ -60,15 +61,19 @@ def add(nouns: Subparsers) -> None:
         "Refuses further messages; stored messages can still be got.",
         close,
     )
-    parser.add_argument("name", metavar="NAME")
+    parser.add_argument("name", metavar="NAME", type=parsing.queue)
 
     parser = command(
-        verbs, "purge", "drop all waiting messages", "Settles every message that waits, unread.", purge
+        verbs,
+        "purge",
+        "drop all waiting messages",
+        "Settles all waiting messages without delivering them.",
+        purge,
     )
-    parser.add_argument("name", metavar="NAME")
+    parser.add_argument("name", metavar="NAME", type=parsing.queue)
 
     parser = command(verbs, "rm", "delete queues", RM, rm)
-    parser.add_argument("names", nargs="+", metavar="NAME")
+    parser.add_argument("names", nargs="+", metavar="NAME", type=parsing.queue)
     parser.add_argument("--force", action="store_true", help="even while processes are attached")
 
     queue_demo.add(verbs)
@@ -78,10 +83,13 @@ def _add_create(verbs: Subparsers) -> None:
     parser = command(
         verbs, "create", "create a queue", "Creates a queue. All its memory is allocated now.", create
     )
-    declare(parser, capacity=16 << 20, delivery="at-least-once", participants=64, checksum="header")("""
+    names = {"name": parsing.queue, "dead_letter": parsing.queue}
+    declare(
+        parser, names, capacity=16 << 20, delivery="at-least-once", participants=64, checksum="header"
+    )("""
         name NAME
         --capacity SIZE: such as 64k, 64M, 1G (default 16M)
-        --delivery at-least-once|at-most-once: delivery of a message whose consumer died: again (default), or
+        --delivery at-least-once|at-most-once: if a consumer died, deliver its message again (default), or do
             not
         --participants N: attached processes, at most (default 64)
         --max-deliveries N: deliveries of a message before it goes to --dead-letter
@@ -128,26 +136,31 @@ def ls(options: argparse.Namespace) -> int:
         )
         for each in answers
     ]
-    where = segments.where(options.directory)
-    nothing = f"no queues in {where}" + ("" if Path(where).exists() else ": the directory does not exist")
-    return tell(options, answers, "\n".join(table(head, rows)) if rows else nothing)
+    table = "\n".join(text_table(head, rows)) if rows else segments.nothing("queues", options.directory)
+    return tell(options, answers, table)
 
 
 def create(options: argparse.Namespace) -> int:
-    queue = Queue.create(
-        options.name,
-        capacity=options.capacity,
-        delivery=options.delivery,
-        participants=options.participants,
-        max_deliveries=options.max_deliveries,
-        dead_letter=options.dead_letter,
-        stall_limit=options.stall_limit,
-        checksum=options.checksum,
-        mode=options.mode,
-        group=options.group,
-        exist_ok=options.exist_ok,
-        directory=options.directory,
-    )
+    try:
+        queue = Queue.create(
+            options.name,
+            capacity=options.capacity,
+            delivery=options.delivery,
+            participants=options.participants,
+            max_deliveries=options.max_deliveries,
+            dead_letter=options.dead_letter,
+            stall_limit=options.stall_limit,
+            checksum=options.checksum,
+            mode=options.mode,
+            group=options.group,
+            exist_ok=options.exist_ok,
+            directory=options.directory,
+        )
+    except Misuse as error:
+        words = str(error)
+        for name in ("max_deliveries", "dead_letter", "stall_limit"):
+            words = words.replace(name, f"--{name.replace('_', '-')}")
+        raise Usage(words) from None
     queue.detach()
     seen = segments.look(options.directory, options.name)
     params = seen["params"]
@@ -155,7 +168,7 @@ def create(options: argparse.Namespace) -> int:
         options,
         {"name": options.name, "path": seen["path"], **params},
         f"{seen['path']}: {size_words(params['capacity'])}, {params['delivery']}, "
-        f"messages up to {params['message_size_max']:,} bytes",
+        f"messages up to {plural(params['message_size_max'], 'byte')}",
     )
 
 
@@ -191,7 +204,7 @@ def stat_lines(stats: QueueStats, before: QueueStats | None = None, span: float 
     waits = stats.ready + stats.returned
     lines = [
         f"queue {stats.name}: {'closed' if stats.closed else 'open'}, {stats.delivery}, "
-        f"messages up to {stats.message_size_max:,} bytes",
+        f"messages up to {plural(stats.message_size_max, 'byte')}",
         f"  space         {size_words(stats.used_bytes)} of {size_words(stats.capacity_bytes)} in use, "
         f"{size_words(stats.free_bytes)} free",
         f"  waiting       {waits:,} ({stats.ready:,} new, {stats.returned:,} came back)",
@@ -284,26 +297,16 @@ def purge(options: argparse.Namespace) -> int:
 
 
 def rm(options: argparse.Namespace) -> int:
-    for name in options.names:
-        seen = segments.look(options.directory, name)
-        living = segments.living(seen)
-        if living and not options.force:
-            pids = ", ".join(f"{each['pid']} ({process_name(each['pid'])})" for each in living)
-            raise Misuse(
-                f"queue {name} is in use by pid {pids}; end these processes first, or use --force. "
-                "They then keep a queue that no other process can open"
-            )
-        Queue.unlink(name, directory=options.directory)
-        if not options.json:
-            print(f"removed {name}")
-    if options.json:
-        print_json({"removed": options.names})
-    return 0
+    return segments.remove(options, "queue", look, Queue.unlink)
 
 
-def process_name(pid: int) -> str:
-    """Return the name of a program: more telling than its pid."""
+def look(directory: str | None, name: str) -> dict[str, Any]:
+    """Inspect a queue.
+
+    Raises:
+        NotFound: there is no such queue; the text names a similar one.
+    """
     try:
-        return Path(f"/proc/{pid}/comm").read_text(encoding="utf-8", errors="replace").strip()
-    except OSError:
-        return "of another pid namespace"
+        return segments.look(directory, name)
+    except NotFound:
+        raise segments.not_found("queue", directory, name) from None

@@ -21,11 +21,11 @@ from typing import Any
 from holdfast import errors
 from holdfast._core import TopicMessage
 from holdfast.broker import LedgerStats, SubscriptionStats, TopicStats
+from holdfast.cli.parsing import Usage
 from holdfast.cli.positions import Place
-from holdfast.client.client import Client
-from holdfast.client.endpoints import LATEST, Consumer, Producer, Reader, entry_of, messages_of
+from holdfast.client import LATEST, Client, Consumer, Producer, Reader, entry_of, messages_of
 from holdfast.ids import MessageId
-from holdfast.names import topic_name
+from holdfast.names import no_subscription, topic_name
 from holdfast.protocol import pulsar_pb2 as pb
 
 TOKEN_VARIABLE = "HOLDFAST_TOKEN"
@@ -54,7 +54,7 @@ class Http:
 
     def __init__(self, url: str, token: str | None = None) -> None:
         if not _is_address(url):
-            raise errors.Misuse(f"{url!r} is not a server's address; use http://host:port, its HTTP port")
+            raise Usage(f"{url!r} is not a server's address; use http://host:port, its HTTP port")
         self.url = url.rstrip("/")
         self.token = token if token is not None else os.environ.get(TOKEN_VARIABLE)
 
@@ -171,8 +171,6 @@ class RemoteBroker:
     def consumer(
         self, topic: str, subscription: str, start: Place, receiver_queue: int, receipts: bool = True
     ) -> Consumer:
-        if not isinstance(start, str) and subscription not in self.admin.subscriptions(topic):
-            self.admin.make_subscription(topic, subscription, start)
         client = client_of(self.http, topic)
         return Consumer(client, topic_name(topic), subscription, start == "earliest", receiver_queue)
 
@@ -199,6 +197,27 @@ class RemoteAdmin:
     def __init__(self, http: Http) -> None:
         self._http = http
 
+    # -- tenants, namespaces ---------------------------------------------------------------------------
+
+    def tenants(self) -> list[str]:
+        return list(self._http.get("/admin/v2/tenants"))
+
+    def tenant(self, name: str) -> object | None:
+        try:
+            found: object = self._http.get(f"/admin/v2/namespaces/{quoted(name)}")
+        except errors.NotFound:
+            return None
+        return found
+
+    async def create_tenant(self, name: str) -> None:
+        self._http.send("PUT", f"/admin/v2/tenants/{quoted(name)}")
+
+    def namespaces(self, tenant: str) -> list[str]:
+        return list(self._http.get(f"/admin/v2/namespaces/{quoted(tenant)}"))
+
+    async def create_namespace(self, name: str) -> None:
+        self._http.send("PUT", f"/admin/v2/namespaces/{name}")
+
     # -- topics ----------------------------------------------------------------------------------------
 
     def topics(self) -> list[str]:
@@ -224,15 +243,15 @@ class RemoteAdmin:
         return TopicStats(
             name=full,
             incarnation="",
-            first=f"{ledgers[0].id}:0" if ledgers else "-1:-1",
-            last=inside["lastConfirmedEntry"],
+            first=next((f"{each.id}:0" for each in ledgers if each.entries), "-"),
+            last=inside["lastConfirmedEntry"] if inside["numberOfEntries"] else "-",
             entries=inside["numberOfEntries"],
             size_bytes=inside["totalSize"],
             terminated=terminated,
             producers=[each["producerName"] for each in stats["publishers"]],
             ledgers=ledgers,
             subscriptions={
-                each: _subscription(each, found, inside["cursors"][each])
+                each: _subscription(each, found, inside["cursors"][each], inside["lastConfirmedEntry"])
                 for each, found in stats["subscriptions"].items()
                 if found["durable"] and each in inside["cursors"]
             },
@@ -298,15 +317,12 @@ class RemoteAdmin:
         return list(self._http.get(path_of(topic) + "/subscriptions"))
 
     def subscription_stats(self, topic: str, name: str) -> SubscriptionStats:
-        found = self.topic_stats(topic).subscriptions.get(name)
-        if found is None:
-            raise errors.NotFound(f"{topic} has no subscription {name}")
-        return found
+        known = self.topic_stats(topic).subscriptions
+        if name not in known:
+            raise errors.NotFound(no_subscription(topic, name, known))
+        return known[name]
 
     async def create_subscription(self, topic: str, name: str, start: Place = "latest") -> None:
-        self.make_subscription(topic, name, start)
-
-    def make_subscription(self, topic: str, name: str, start: Place) -> None:
         later = isinstance(start, datetime)
         self._http.send("PUT", self._at(topic, name), "latest" if later else _target(start))
         if later:
@@ -384,7 +400,7 @@ NOT_REMOTE = {"roll_bytes": "--roll-size", "roll_entries": "--roll-entries", "ro
 def require_remote(policies: dict[str, Any]) -> None:
     """Refuse policies that have no path in Pulsar's interface."""
     if given := [option for name, option in NOT_REMOTE.items() if policies.get(name) is not None]:
-        raise errors.Misuse(f"{', '.join(given)} cannot be set through a server; stop it, and use --data DIR")
+        raise Usage(f"{', '.join(given)} cannot be set through a server; stop it, and use --data DIR")
 
 
 def _metadata(told: dict[str, str]) -> pb.MessageMetadata:
@@ -409,22 +425,30 @@ def _ms(time: str | None) -> int:
     return milliseconds(datetime.fromisoformat(time)) if time else 0
 
 
+def _numbers(position: str) -> tuple[int, int]:
+    """Return ledger and entry; either may be -1."""
+    ledger, _, entry = position.partition(":")
+    return int(ledger), int(entry)
+
+
 def _target(place: Place) -> object:
     if isinstance(place, MessageId):
         return {"ledgerId": place.ledger, "entryId": place.entry}
     return place
 
 
-def _subscription(name: str, found: dict[str, Any], cursor: dict[str, Any]) -> SubscriptionStats:
+def _subscription(name: str, found: dict[str, Any], cursor: dict[str, Any], last: str) -> SubscriptionStats:
+    """Convert a cursor; `last` is the topic's last message, behind which the words are `end`."""
+    mark, read = _numbers(cursor["markDeletePosition"]), _numbers(cursor["readPosition"])
     behind = int(cursor["numberOfEntriesSinceFirstNotAckedMessage"])
     return SubscriptionStats(
         name=name,
         durable=True,
         backlog=found["msgBacklog"],
-        mark_delete=cursor["markDeletePosition"],
-        read_position=cursor["readPosition"],
+        mark_delete="start" if mark[1] < 0 else cursor["markDeletePosition"],
+        read_position="end" if read[1] < 0 or read > _numbers(last) else cursor["readPosition"],
         individually_acknowledged=max(0, behind - found["msgBacklog"]),
-        partly_acknowledged=0,
+        partly_acknowledged=cursor.get("partlyAcknowledged", 0),
         reset_number=cursor["resetNumber"],
         under_revision=bool(cursor["isUnderRevision"]),
         dispatch=None,

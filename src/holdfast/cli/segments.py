@@ -1,15 +1,18 @@
-"""Looking at a queue from outside: nothing is attached, nothing changed."""
+"""Looking at segments from outside, without attaching; removing them."""
 
 from __future__ import annotations
 
+import argparse
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from holdfast import Corrupt, Denied, NotFound, Queue, _core
-from holdfast.memory.findings import faults_of
-from holdfast.memory.stats import QueueStats, stats_of
+from holdfast import Corrupt, Denied, Misuse, NotFound, Queue, _core
+from holdfast.cli.data import nearest
+from holdfast.cli.output import print_json
+from holdfast.memory import QueueStats, faults_of, names_of, stats_of
 
 PAGE = 4096
 """Blocks that are described in one look."""
@@ -19,14 +22,31 @@ def where(directory: str | None) -> str:
     return directory or _core.default_directory()
 
 
+def nothing(nouns: str, directory: str | None) -> str:
+    """Say that there are no such segments, and whether there is a directory at all."""
+    place = where(directory)
+    return f"no {nouns} in {place}" + ("" if Path(place).exists() else ": the directory does not exist")
+
+
 def look(directory: str | None, name: str, **extent: int) -> dict[str, Any]:
     """Inspect a queue; again where a busy queue went on too fast."""
+    return look_until_complete("queue", lambda: _core.inspect(where(directory), name, **extent))
+
+
+def look_until_complete(kind: str, inspect: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Inspect a segment, up to five times while it changes too fast."""
     for _ in range(5):
-        seen = _core.inspect(where(directory), name, **extent)
-        if not (seen.get("queue") or {}).get("overtaken"):
+        seen = inspect()
+        if not (seen.get(kind) or {}).get("overtaken"):
             break
         time.sleep(0.01)
     return seen
+
+
+def not_found(kind: str, directory: str | None, name: str) -> NotFound:
+    """Make the error for a segment that does not exist; it names a similar one."""
+    known = names_of(kind, directory)
+    return NotFound(f"no {kind} named {name} in {where(directory)}; {nearest(name, known, kind)}")
 
 
 def look_at_all(directory: str | None) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -137,6 +157,41 @@ def living(seen: dict[str, Any]) -> list[dict[str, Any]]:
 def dead(seen: dict[str, Any]) -> list[dict[str, Any]]:
     """Participants that are gone without having left."""
     return [each for each in seen.get("people", []) if each["active"] and not each["alive"]]
+
+
+def process_name(pid: int) -> str:
+    """Return the name of a program: more telling than its pid."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return "of another pid namespace"
+
+
+def remove(
+    options: argparse.Namespace,
+    kind: str,
+    look_at: Callable[[str | None, str], dict[str, Any]],
+    unlink: Callable[..., None],
+) -> int:
+    """Delete the segments that the options name.
+
+    Raises:
+        Misuse: a living process is attached, and `--force` is not given.
+    """
+    for name in options.names:
+        pids = sorted({each["pid"] for each in living(look_at(options.directory, name))})
+        if pids and not options.force:
+            users = ", ".join(f"{pid} ({process_name(pid)})" for pid in pids)
+            raise Misuse(
+                f"{kind} {name} is in use by pid {users}; end these processes first, or use --force. "
+                f"They then keep a {kind} that no other process can open"
+            )
+        unlink(name, directory=options.directory)
+        if not options.json:
+            print(f"removed {name}")
+    if options.json:
+        print_json({"removed": options.names})
+    return 0
 
 
 def state_words(seen: dict[str, Any]) -> str:

@@ -15,7 +15,9 @@ default it listens to this machine alone, without authentication.
 
 Settings come from a TOML file, from variables ($HOLDFAST_LISTEN_PORT for the
 key listen.port), and from flags; a flag wins over a variable over the file.
---print-config shows the result, with the origin of each value.
+--print-config shows the result, with the origin of each value. It also reads
+the certificates, keys and users that the settings name, and says what is wrong
+with them. It opens no port and changes nothing.
 
 When it is ready it prints one line on the standard output. SIGTERM and SIGINT
 stop it in order: accepted messages are confirmed, clients are notified. A
@@ -47,9 +49,18 @@ def add(nouns: Subparsers) -> None:
     )
     for flag, (_, metavar, words) in FLAGS.items():
         parser.add_argument(f"--{flag}", metavar=metavar, dest=f"flag_{flag}", help=words)
+    parser.add_argument(
+        "--tap",
+        action="append",
+        default=[],
+        metavar="SERVICE.INSTANCE/EVENT=TOPIC",
+        help="store the samples of a service's event or field in a topic; replaces the taps of the file",
+    )
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="any other setting")
     parser.add_argument("--config", metavar="FILE", help="settings, TOML (default $HOLDFAST_CONFIG)")
-    parser.add_argument("--print-config", action="store_true", help="print the settings and exit")
+    parser.add_argument(
+        "--print-config", action="store_true", help="print the settings, check the files they name, and exit"
+    )
     parser.add_argument("--json", action="store_true", help="print the ready message as JSON")
     parser.set_defaults(run=serve, parser=parser)
 
@@ -70,7 +81,10 @@ def serve(options: argparse.Namespace) -> int:
     try:
         found = read()
         if options.print_config:
-            print(settings.as_toml(found), end="")
+            print(settings.as_toml(found), end="", flush=True)
+            from holdfast.server.running import require_files
+
+            require_files(found.config)
             return 0
         if found.config.data is None:
             raise Usage("no data directory given; use --data DIR, or set $HOLDFAST_DATA")
@@ -91,6 +105,8 @@ def given_flags(options: argparse.Namespace) -> list[tuple[str, str, str]]:
         if not equals:
             raise Usage(f"--set {each}: write KEY=VALUE, such as limits.connections=100")
         found.append(("--set", key.strip(), text))
+    if options.tap:
+        found.append(("--tap", "taps", ",".join(options.tap)))
     for flag, (key, _, _) in FLAGS.items():
         text = getattr(options, f"flag_{flag}")
         if text is not None:

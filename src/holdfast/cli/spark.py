@@ -22,6 +22,7 @@ from holdfast.cli.parsing import declare, seconds
 from holdfast.cli.progress import WIDTH
 from holdfast.cli.starved import GIVE_UP_S, Watch, slow_start
 from holdfast.errors import HoldfastError, Unsupported
+from holdfast.formatting import plural
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -102,7 +103,7 @@ class Steps:
             done = sum(each.numCompletedTasks for each in stages if each)
             if total:
                 full = done * WIDTH // total
-                return f"{'█' * full}{'░' * (WIDTH - full)}  {done} of {total} tasks  "
+                return f"{'█' * full}{'░' * (WIDTH - full)}  {done} of {plural(total, 'task')}  "
         return ""
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from holdfast.cli.output import notice
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -68,7 +69,7 @@ class Watch:
         self._spark = spark
         self._give_up_s = give_up_s
         self._starved = Starved(min(word_s, give_up_s), give_up_s)
-        self._say = say or _to_stderr
+        self._say = say or notice
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self.given_up = ""
@@ -144,8 +145,3 @@ def slow_start(master: str | None, after_s: float = START_S) -> Iterator[None]:
 def is_local(master: str) -> bool:
     """`local`, `local[2]`; a `local-cluster[…]` has workers."""
     return master == "local" or master.startswith("local[")
-
-
-def _to_stderr(words: str) -> None:
-    if sys.stderr is not None:
-        print(f"holdfast: {words}", file=sys.stderr, flush=True)

@@ -12,12 +12,14 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from holdfast.cli import parsing
 from holdfast.cli.data import data_command, find_topic
 from holdfast.cli.messages import data_record, dump, shaped, whole, write
-from holdfast.cli.output import age_words, plural, print_json, tell
+from holdfast.cli.output import notice, print_json, tell
 from holdfast.cli.parsing import Subparsers, Usage, count, declare
-from holdfast.cli.positions import moment, place
+from holdfast.cli.positions import Place, moment, place
 from holdfast.errors import Timeout
+from holdfast.formatting import age_words, plural
 
 if TYPE_CHECKING:
     from holdfast._core import TopicMessage
@@ -56,7 +58,7 @@ STUCK_S = 60.0
 
 def add(verbs: Subparsers) -> None:
     parser = data_command(verbs, "produce", "publish messages", PRODUCE, produce)
-    parser.add_argument("name", metavar="TOPIC")
+    parser.add_argument("name", metavar="TOPIC", type=parsing.topic)
     parser.add_argument("data", nargs="?", metavar="DATA", help="the message")
     parser.add_argument("--file", metavar="FILE", help="send a file as one message; - is stdin")
     parser.add_argument("--lines", action="store_true", help="send every line of stdin as a message")
@@ -76,15 +78,23 @@ def add(verbs: Subparsers) -> None:
     parser.add_argument(
         "--event-time", type=moment, metavar="TIME", help="event time, such as 2026-11-15T08:30:00Z or -2h"
     )
-    parser.add_argument("--producer", metavar="NAME", help="name of the producer, used by deduplication")
+    parser.add_argument(
+        "--producer",
+        type=parsing.producer,
+        metavar="NAME",
+        help="name of the producer, used by deduplication",
+    )
     parser.add_argument("--create", action="store_true", help="create the topic and the directory if missing")
 
     parser = data_command(verbs, "consume", "receive messages", CONSUME, consume)
-    declare(parser, types={"start": place}, start="earliest")("""
+    declare(
+        parser,
+        types={"start": place, "name": parsing.topic, "subscription": parsing.subscription},
+    )("""
         name TOPIC
         --subscription NAME: subscription that acknowledges what was printed
-        --start PLACE: earliest, latest, a message id or a time (default for an existing subscription: its
-            cursor)
+        --start POSITION: earliest (default), latest, a message id or a time; an existing subscription
+            continues at its cursor
         --count N: at most N messages (default: all)
         --timeout S: wait at most S seconds for each further message
         """)
@@ -93,9 +103,9 @@ def add(verbs: Subparsers) -> None:
     shape.add_argument("--lines", action="store_true", help="print a newline after each message")
 
     parser = data_command(verbs, "peek", "show messages without a subscription", PEEK, peek)
-    declare(parser, types={"start": place}, start="earliest", count=10, bytes=64)("""
+    declare(parser, types={"start": place, "name": parsing.topic}, start="earliest", count=10, bytes=64)("""
         name TOPIC
-        --start PLACE: earliest (default), a message id or a time
+        --start POSITION: earliest (default), a message id or a time
         --count N: at most N messages (default 10)
         --bytes SIZE: bytes shown of each message (default 64)
         """)
@@ -162,12 +172,21 @@ async def consume(broker: Broker, options: argparse.Namespace) -> int:
     full = find_topic(broker, options.name)
     left = sys.maxsize if options.count is None else options.count
     queue = min(RUN, left)
+    start: Place = options.start or "earliest"
     if options.subscription is None:
-        async with broker.reader(full, start=options.start, receiver_queue=queue) as reader:
+        async with broker.reader(full, start=start, receiver_queue=queue) as reader:
             await read(reader, left, options)
         return 0
+    if options.start is not None:
+        if options.subscription in broker.admin.subscriptions(full):
+            notice(
+                f"--start has no effect: the subscription {options.subscription} exists and continues at its "
+                "cursor; to move it, use `holdfast subscription reset`"
+            )
+        elif not isinstance(start, str):
+            await broker.admin.create_subscription(full, options.subscription, start)
     async with broker.consumer(
-        full, options.subscription, start=options.start, receiver_queue=queue, receipts=True
+        full, options.subscription, start=start, receiver_queue=queue, receipts=True
     ) as consumer:
         await take(broker, full, consumer, left, options)
     return 0
@@ -250,7 +269,7 @@ def show(messages: Sequence[TopicMessage], options: argparse.Namespace, nothing:
         else:
             print("\n".join([head(message, len(data)), *dump(shown)]))
             if len(shown) < len(data):
-                print(f"  … {len(data) - len(shown):,} more bytes")
+                print(f"  … {plural(len(data) - len(shown), 'more byte')}")
     if not messages and not options.json:
         print(nothing)
     return 0
@@ -272,7 +291,7 @@ def record_of(message: TopicMessage) -> dict[str, Any]:
 
 
 def head(message: TopicMessage, length: int) -> str:
-    parts = [str(message.id), f"{length:,} bytes"]
+    parts = [str(message.id), plural(length, "byte")]
     if message.publish_time:
         age = max(0.0, (datetime.now(UTC) - message.publish_time).total_seconds())
         parts.append(f"published {age_words(age)} ago")

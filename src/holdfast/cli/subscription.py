@@ -7,13 +7,14 @@ from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from holdfast.cli import stream
+from holdfast.cli import parsing, stream
 from holdfast.cli.data import data_command, find_subscription, find_topic, short
-from holdfast.cli.output import plural, print_json, table, tell
+from holdfast.cli.output import print_json, tell
 from holdfast.cli.parsing import Subparsers, count, declare
 from holdfast.cli.positions import message_id, moment, place, span
 from holdfast.cli.topic import SUBSCRIPTION_HEAD, subscription_row
 from holdfast.errors import Denied
+from holdfast.formatting import plural, text_table
 
 if TYPE_CHECKING:
     from holdfast.broker import Broker, SubscriptionStats
@@ -42,7 +43,7 @@ def add(nouns: Subparsers) -> None:
     parser = data_command(
         verbs, "ls", "list subscriptions", "Lists the subscriptions of a topic, or of all topics.", ls
     )
-    parser.add_argument("topic", nargs="?", metavar="TOPIC")
+    parser.add_argument("topic", nargs="?", metavar="TOPIC", type=parsing.topic)
 
     parser = data_command(
         verbs,
@@ -53,7 +54,7 @@ def add(nouns: Subparsers) -> None:
     )
     named(parser)
     declare(parser, types={"start": place}, start="latest")("""
-        --start PLACE: earliest, latest, a message id or a time (default latest)
+        --start POSITION: earliest, latest, a message id or a time (default latest)
         """)
 
     named(
@@ -106,8 +107,8 @@ def add(nouns: Subparsers) -> None:
     )
 
     parser = data_command(verbs, "rm", "delete subscriptions", "Deletes subscriptions; messages stay.", rm)
-    parser.add_argument("topic", metavar="TOPIC")
-    parser.add_argument("names", nargs="+", metavar="SUBSCRIPTION")
+    parser.add_argument("topic", metavar="TOPIC", type=parsing.topic)
+    parser.add_argument("names", nargs="+", metavar="SUBSCRIPTION", type=parsing.subscription)
 
 
 def _add_reset(verbs: Subparsers) -> None:
@@ -127,8 +128,8 @@ def _add_reset(verbs: Subparsers) -> None:
 
 
 def named(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("topic", metavar="TOPIC")
-    parser.add_argument("name", metavar="SUBSCRIPTION")
+    parser.add_argument("topic", metavar="TOPIC", type=parsing.topic)
+    parser.add_argument("name", metavar="SUBSCRIPTION", type=parsing.subscription)
 
 
 async def ls(broker: Broker, options: argparse.Namespace) -> int:
@@ -142,9 +143,9 @@ async def ls(broker: Broker, options: argparse.Namespace) -> int:
         print("no subscriptions")
     elif options.topic is None:
         rows = [(short(topic), *subscription_row(each)) for topic, each in found]
-        print("\n".join(table(("TOPIC", *SUBSCRIPTION_HEAD), rows)))
+        print("\n".join(text_table(("TOPIC", *SUBSCRIPTION_HEAD), rows)))
     else:
-        print("\n".join(table(SUBSCRIPTION_HEAD, [subscription_row(each) for _, each in found])))
+        print("\n".join(text_table(SUBSCRIPTION_HEAD, [subscription_row(each) for _, each in found])))
     return 0
 
 
@@ -161,11 +162,12 @@ async def stats(broker: Broker, options: argparse.Namespace) -> int:
 
 
 def stats_lines(topic: str, found: SubscriptionStats) -> list[str]:
+    batches = plural(found.partly_acknowledged, "batch")
     return [
         f"subscription {found.name} of {topic}",
         f"  backlog       {plural(found.backlog, 'message')}",
         f"  acknowledged  up to {found.mark_delete}, {found.individually_acknowledged:,} single ones behind"
-        + (f", and parts of {found.partly_acknowledged:,} batches" if found.partly_acknowledged else ""),
+        + (f", and parts of {batches}" if found.partly_acknowledged else ""),
         f"  next          {found.read_position}",
         f"  resets        {found.reset_number}" + (", one under way" if found.under_revision else ""),
     ]

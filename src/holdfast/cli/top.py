@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from holdfast.cli.data import SERVER_VARIABLE, short
-from holdfast.cli.output import print_json, size_words, table
+from holdfast.cli.output import print_json
 from holdfast.cli.parsing import Subparsers, Usage, bare_command, declare
 from holdfast.errors import Closed, HoldfastError, NotFound
+from holdfast.formatting import plural, size_words, text_table
 
 if TYPE_CHECKING:
     from holdfast.cli.remote import Http
@@ -226,7 +227,7 @@ def cursors_into(http: Http, row: dict[str, Any]) -> None:
 def lines(url: str, broker: dict[str, Any], rows: list[dict[str, Any]], topics: int) -> list[str]:
     state = "up" if broker["up"] else "CANNOT CONFIRM ANYTHING"
     told = [
-        f"{url}: {state}; {topics} topics, {broker['connections']} connections",
+        f"{url}: {state}; {plural(topics, 'topic')}, {plural(broker['connections'], 'connection')}",
         f"CPU {broker['cpu']:.0%}, memory {size_words(broker['resident_bytes'])}, "
         f"{broker['rounds_per_s']:.0f} rounds/s, free disk {size_words(broker['disk_free_bytes'])}",
         "",
@@ -247,7 +248,7 @@ def lines(url: str, broker: dict[str, Any], rows: list[dict[str, Any]], topics: 
                 )
             )
     head = ("TOPIC", "IN/S", "BYTES", "OUT/S", "BACKLOG", "PROD", "CONS", "SIZE", "ACKED TO", "NEXT", "")
-    told += table(head, cells) if cells else ["no topics"]
+    told += text_table(head, cells) if cells else ["no topics"]
     if len(rows) < topics:
-        told.append(f"and {topics - len(rows)} more topics")
+        told.append(f"and {plural(topics - len(rows), 'more topic')}")
     return told

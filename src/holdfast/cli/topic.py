@@ -6,12 +6,13 @@ import argparse
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from holdfast.cli import stream
+from holdfast.cli import parsing, stream
 from holdfast.cli.data import data_command, find_topic, short
-from holdfast.cli.output import plural, print_json, size_words, table, tell
+from holdfast.cli.output import print_json, tell
 from holdfast.cli.parsing import Subparsers, count, size
 from holdfast.cli.positions import span
 from holdfast.errors import Busy, Exists
+from holdfast.formatting import plural, size_words, text_table
 
 if TYPE_CHECKING:
     from holdfast.broker import Broker, SubscriptionStats, TopicStats
@@ -37,10 +38,10 @@ subscription has a backlog, unless --force."""
 def add(nouns: Subparsers) -> None:
     noun = nouns.add_parser("topic", help="list, create, produce to, consume from and delete topics")
     verbs = noun.add_subparsers(title="verbs", metavar="VERB", required=True)
-    data_command(verbs, "ls", "list topics", "Lists the topics of the data directory, one per line.", ls)
+    data_command(verbs, "ls", "list topics", "Lists the topics, one per line.", ls)
 
     parser = data_command(verbs, "create", "create topics", CREATE, create, makes=True)
-    parser.add_argument("names", nargs="+", metavar="TOPIC")
+    parser.add_argument("names", nargs="+", metavar="TOPIC", type=parsing.topic)
     parser.add_argument(
         "--exist-ok", action="store_true", help="do not fail if it exists; change nothing then"
     )
@@ -53,16 +54,16 @@ def add(nouns: Subparsers) -> None:
         "Shows contents of a topic, and cursors of its subscriptions.",
         stats,
     )
-    parser.add_argument("name", metavar="TOPIC")
+    parser.add_argument("name", metavar="TOPIC", type=parsing.topic)
 
     parser = data_command(verbs, "set", "change settings of a topic", SET, change)
-    parser.add_argument("name", metavar="TOPIC")
+    parser.add_argument("name", metavar="TOPIC", type=parsing.topic)
     add_policies(parser, default=True)
 
     stream.add(verbs)
 
     parser = data_command(verbs, "terminate", "end a topic: no further publish", TERMINATE, terminate)
-    parser.add_argument("name", metavar="TOPIC")
+    parser.add_argument("name", metavar="TOPIC", type=parsing.topic)
 
     parser = data_command(
         verbs,
@@ -71,10 +72,10 @@ def add(nouns: Subparsers) -> None:
         "Deletes all messages; every subscription is then at the end.",
         truncate,
     )
-    parser.add_argument("name", metavar="TOPIC")
+    parser.add_argument("name", metavar="TOPIC", type=parsing.topic)
 
     parser = data_command(verbs, "rm", "delete topics", RM, rm)
-    parser.add_argument("names", nargs="+", metavar="TOPIC")
+    parser.add_argument("names", nargs="+", metavar="TOPIC", type=parsing.topic)
     parser.add_argument("--force", action="store_true", help="even if it has a backlog")
 
 
@@ -146,7 +147,7 @@ async def ls(broker: Broker, options: argparse.Namespace) -> int:
         for each in answers
     ]
     head = ("TOPIC", "ENTRIES", "SIZE", "SUBSCRIPTIONS", "BACKLOG", "STATE")
-    return tell(options, answers, "\n".join(table(head, rows)) if rows else "no topics")
+    return tell(options, answers, "\n".join(text_table(head, rows)) if rows else "no topics")
 
 
 async def create(broker: Broker, options: argparse.Namespace) -> int:
@@ -185,7 +186,7 @@ def stats_lines(found: TopicStats) -> list[str]:
     ]
     if found.subscriptions:
         rows = [subscription_row(each) for each in found.subscriptions.values()]
-        lines += ["", *table(SUBSCRIPTION_HEAD, rows)]
+        lines += ["", *text_table(SUBSCRIPTION_HEAD, rows)]
     return lines
 
 

@@ -22,10 +22,10 @@ from holdfast.arguments import checked_patience, require_text
 from holdfast.broker import StageReceipt, stage_digest
 from holdfast.client.link import AGAIN, Channel, Link, Lost, Token, error_of
 from holdfast.errors import AuthenticationFailed, Closed, Corrupt, HoldfastError, Misuse, Timeout, Unsupported
+from holdfast.formatting import plural
 from holdfast.names import topic_name
+from holdfast.protocol import COMMIT_PARTS_MAX, ENTRY_PADDING_BYTES, FRAME_PADDING_BYTES, framed
 from holdfast.protocol import pulsar_pb2 as pb
-from holdfast.protocol.frames import framed
-from holdfast.protocol.sizes import COMMIT_PARTS_MAX, ENTRY_PADDING_BYTES, FRAME_PADDING_BYTES
 
 APPEND_BYTES = 1 << 20
 """Bytes that are sent to a stage at once; one more message is in memory."""
@@ -244,7 +244,7 @@ class Client:
         """Ask until there is an answer, or the time is over."""
         self._after_fork()
         deadline = time.monotonic() + self._timeout
-        pause_s, why = 0.01, ""
+        pause_s, why, sent = 0.01, "", False
         while True:
             try:
                 number, link = self._connection(deadline)
@@ -256,6 +256,7 @@ class Client:
                         f"{link.message_bytes_max + FRAME_PADDING_BYTES}: publish fewer stages, or to fewer "
                         "topics, at once"
                     )
+                sent = True
                 answer = link.ask(number, frame, deadline)
                 if answer.type != pb.BaseCommand.ERROR:
                     return answer
@@ -267,6 +268,11 @@ class Client:
                     raise Closed(f"the client of {self.url} was closed") from None
                 why = str(error)
             if time.monotonic() + pause_s >= deadline:
+                if not sent:
+                    raise Timeout(
+                        f"no connection in {self._timeout} s: {why}; {name} was not sent. Start the server "
+                        "(`holdfast serve`), or check host and port"
+                    )
                 raise Timeout(
                     f"{self.url} did not carry out {name} in {self._timeout} s ({why}); its outcome is "
                     "unknown, and the call may be repeated"
@@ -335,7 +341,8 @@ class Client:
                 f"{self.url} cannot prove its identity: {failed[-1]}; is the name in the address that of its "
                 "certificate, and is its authority known here? Say Client(…, tls=CONTEXT)"
             ) from failed[-1]
-        raise ConnectionError(f"{self.url}: {failed[-1]}") from failed[-1]
+        why = failed[-1].strerror if isinstance(failed[-1], OSError) else None
+        raise ConnectionError(f"{self.url}: {why or failed[-1]}") from failed[-1]
 
     def _connect(self, host: str, port: int, deadline: float, listen: bool) -> Link:
         sock = socket.create_connection((host, port), max(0.001, deadline - time.monotonic()))
@@ -409,8 +416,8 @@ class Stage:
             wanted = (count + len(piece), stage_digest(piece, digest))
             if (told.count, told.digest) != wanted:
                 raise Corrupt(
-                    f"stage {self.id.hex()} has {told.count} entries for {topic}, should have {wanted[0]}, "
-                    "or has others than were sent; drop it, and stage the batch again"
+                    f"stage {self.id.hex()} has {plural(told.count, 'entry')} for {topic}, should have "
+                    f"{wanted[0]}, or has others than were sent; drop it, and stage the batch again"
                 )
             self._parts[topic] = (told.topic_id, *wanted)
             made += len(piece)

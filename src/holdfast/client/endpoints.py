@@ -19,9 +19,10 @@ from holdfast._core import Batch, TopicMessage, crc32c, encode_messages, parse_e
 from holdfast.client.client import Client
 from holdfast.client.link import Lost, error_of
 from holdfast.errors import Closed, HoldfastError, Timeout, Unsupported
+from holdfast.formatting import plural
 from holdfast.ids import MessageId
+from holdfast.protocol import content, framed
 from holdfast.protocol import pulsar_pb2 as pb
-from holdfast.protocol.frames import content, framed
 
 Type = pb.BaseCommand
 ANSWER_S = 60.0
@@ -123,7 +124,7 @@ class Producer(_Session):
         while len(found) < len(entries):
             heard = self._hear(ANSWER_S)
             if heard is None:
-                raise Timeout(f"{len(entries) - len(found)} messages were not confirmed")
+                raise Timeout(f"not confirmed: {plural(len(entries) - len(found), 'message')}")
             kind, message = heard[0].type, content(heard[0])
             if kind == Type.SEND_RECEIPT:
                 at = message.message_id

@@ -26,9 +26,8 @@ from holdfast.errors import (
     NoQuorum,
     TooManyConnections,
 )
+from holdfast.protocol import FRAME_PADDING_BYTES, framed
 from holdfast.protocol import pulsar_pb2 as pb
-from holdfast.protocol.frames import framed
-from holdfast.protocol.sizes import FRAME_PADDING_BYTES
 
 FRAME_BYTES_MAX = 6 << 20
 READ_BYTES = 1 << 16

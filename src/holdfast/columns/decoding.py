@@ -24,7 +24,7 @@ from holdfast.columns.files import EntryReader, topic_and_partition
 from holdfast.columns.open_chunks import LOOK_BACK_BYTES, digest
 from holdfast.columns.packing import SIZE_MAX, Unpackable, unpack
 from holdfast.errors import Corrupt, DataLoss, NotFound
-from holdfast.ledger.files.table import RUN_ENTRIES
+from holdfast.ledger.files import RUN_ENTRIES
 
 log = logging.getLogger("holdfast.pipeline.decoding")
 

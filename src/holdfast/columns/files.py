@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from holdfast._core import Entries, LedgerFiles, TopicViewReader
 from holdfast.columns.open_chunks import OpenChunks, scan
 from holdfast.errors import BadConfiguration, Corrupt, HoldfastError, Misuse, NotFound
-from holdfast.ledger.files.table import (
+from holdfast.ledger import FILE_HEADER, LEDGERS, TOPICS, LedgerFile
+from holdfast.ledger.files import (
     RUN_ENTRIES,
     TableEntry,
     directory_incarnation,
@@ -29,7 +30,6 @@ from holdfast.ledger.files.table import (
     table_path,
     view_path,
 )
-from holdfast.ledger.layout import FILE_HEADER, LEDGERS, TOPICS, LedgerFile
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.demo.records import confirmed
 from holdfast.demo.settings import CALIBRATED, TOPIC, Places
+from holdfast.formatting import plural
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -76,7 +77,7 @@ def close(spark: SparkSession, places: Places) -> None:
 def of_both(live: AuditReport, kept: AuditReport) -> AuditReport:
     """Choose the page's audit: the topics, or the archive if only that has faults."""
     words = ", ".join(kept.faults()) or "sound"
-    note = f"The same audit of the archive, {kept.messages:,} rows of Parquet: {words}."
+    note = f"The same audit of the archive, {plural(kept.messages, 'row')} of Parquet: {words}."
     return replace(kept if live.sound and not kept.sound else live, notes=[note])
 
 

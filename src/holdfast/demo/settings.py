@@ -7,6 +7,7 @@ from pathlib import Path
 
 TOPIC = "persistent://public/default/measurements"
 CALIBRATED = "persistent://public/default/calibrated"
+LEVELS = "persistent://public/default/levels"
 DASHBOARD = "dashboard"
 JAVA = {"spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"}
 """Few cores, and a short life: the second compiler of Java would not earn what it costs."""

@@ -14,22 +14,24 @@ import time
 import urllib.request
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from holdfast.broker import Broker
-from holdfast.columns.files import FileTopic
+from holdfast.columns import FileTopic
 from holdfast.demo import stage
 from holdfast.demo.closing import Account
+from holdfast.demo.frames import Frames, Loops
+from holdfast.demo.levels import Levels, Listening, taps
 from holdfast.demo.processes import Part
 from holdfast.demo.roles import Job
-from holdfast.demo.settings import CALIBRATED, TOPIC, Places, Settings
+from holdfast.demo.settings import CALIBRATED, LEVELS, TOPIC, Places, Settings
 from holdfast.demo.stage import View
-from holdfast.errors import NotFound
+from holdfast.errors import HoldfastError, NotFound
 
 LOOK_S = 0.5
-TAME_S = {"broker": 4.0, "spark": 5.0, "sensor": 0.5, "gateway": 1.0, "consumer": 0.5}
+TAME_S = {"broker": 4.0, "spark": 5.0, "sensor": 0.5, "analyser": 0.5, "gateway": 1.0, "consumer": 0.5}
 """Seconds after a start without kills: else nothing would get done."""
 START_S = 240.0
 """How long Spark may take to begin."""
@@ -51,6 +53,8 @@ class Scene(stage.Scene):
     stored_rate: float = 0.0
     calibrated: int = 0
     backlog: int = 0
+    frames: int = 0
+    displaced: int = 0
 
     @property
     def kills(self) -> dict[str, int]:
@@ -68,6 +72,8 @@ class Outcome:
     scene: Scene
     faults: list[str]
     places: Places
+    frames: Frames = field(default_factory=Frames)
+    levels: Levels = field(default_factory=Levels)
 
     @property
     def good(self) -> bool:
@@ -91,12 +97,15 @@ class Show(stage.Stage):
     def __init__(self, settings: Settings, places: Places, view: View) -> None:
         super().__init__(Scene(settings, [], phase="starting"), view)
         self.places = places
+        self.loops = Loops(places.runtime, places.records)
+        sensors = [f"sensor-{number}" for number in range(1, settings.sensors + 1)]
+        self.listening = Listening(places.runtime, sensors)
         port, self.http = free_ports(2)
         self.url = f"pulsar://127.0.0.1:{port}"
         self._seen = (0.0, 0)
         environment = {"HOLDFAST_RUNTIME_DIR": str(places.runtime)}
         serve = [sys.executable, "-m", "holdfast.cli", "serve", "--data", str(places.data)]
-        ports = ["--port", str(port), "--http-port", str(self.http), "--log-level", "warning"]
+        ports = ["--port", str(port), "--http-port", str(self.http), "--log-level", "warning", *taps(sensors)]
         job = [*JOB, str(places.root), self.url]
         parts = [
             Part("broker", "broker", lambda _: [*serve, *ports], places.logs / "broker", environment),
@@ -105,6 +114,7 @@ class Show(stage.Stage):
         producers = settings.sensors + settings.gateways
         for kind, count in (
             ("sensor", settings.sensors),
+            ("analyser", settings.sensors),
             ("gateway", settings.gateways),
             ("consumer", settings.consumers),
         ):
@@ -126,10 +136,11 @@ class Show(stage.Stage):
 
     def _role(self, kind: str, name: str, rate: float) -> Callable[[int], list[str]]:
         def command(life: int) -> list[str]:
-            own = f"{name}.{life}" if kind == "sensor" else name  # a sensor is a new producer in every life
+            own = f"{name}.{life}" if kind == "analyser" else name  # a new producer in every life
+            loop = name.replace("analyser", "sensor") if kind in ("sensor", "analyser") else ""
             records, data = str(self.places.records), str(self.places.data)
             seed = self.chance.getrandbits(32)
-            return Job(kind, own, self.url, data, records, rate, seed, os.getpid()).command()
+            return Job(kind, own, self.url, data, records, rate, seed, os.getpid(), loop).command()
 
         return command
 
@@ -140,8 +151,9 @@ class Show(stage.Stage):
         for each in (self.places.records, self.places.logs, self.places.runtime):
             each.mkdir(parents=True)
         with Broker.open(self.places.data) as broker:
-            for topic in (TOPIC, CALIBRATED):
+            for topic in (TOPIC, CALIBRATED, LEVELS):
                 broker.admin.create_topic(topic, deduplication=True, retention_bytes=-1)
+        self.loops.create([part.name for part in self._of("sensor")])
 
     def begin(self) -> None:
         """Wait for the first batch of Spark, which takes longest to start."""
@@ -150,7 +162,7 @@ class Show(stage.Stage):
             if self.interrupted:  # there is nothing to account for yet
                 raise KeyboardInterrupt
             self.keep_up(time.monotonic())
-            return self.places.sign.exists()
+            return self.listening.connect() and self.places.sign.exists()
 
         if self.wait(time.monotonic() + START_S, begun):
             self.scene.tell("Spark's stream has done its first batch")
@@ -185,18 +197,22 @@ class Show(stage.Stage):
             self.scene.tell(f"kill -9 {part.name}")
 
     def rest(self) -> None:
-        """Producers leave when all they sent is confirmed; consumers and Spark get what is left."""
+        """Sensors leave first, then producers when all they sent is confirmed.
+
+        Consumers and Spark get what is left.
+        """
         scene = self.scene
         if self.interrupted:
             scene.tell("interrupted: coming to rest")
         scene.phase = "coming to rest"
         until = time.monotonic() + REST_S
-        broker = self._of("broker")[0]
-        producers = [*self._of("sensor"), *self._of("gateway")]
-        for part in producers:
-            if not part.alive and part.kind == "gateway":
-                part.start()  # it goes on where it was, and then it may leave
-        self._keep(broker)
+        broker, sensors = self._of("broker")[0], self._of("sensor")
+        producers = [*self._of("analyser"), *self._of("gateway")]
+        for part in sensors:
+            part.ask()
+        self._require(until, lambda: not any(part.alive for part in sensors), "the sensors do not end")
+        for part in (broker, *producers):
+            self._keep(part)  # it goes on where it was, and then it may leave
         for part in producers:
             part.ask()
         self._require(until, lambda: not any(part.alive for part in producers), "the producers do not end")
@@ -209,11 +225,34 @@ class Show(stage.Stage):
         )
         for part in consumers:
             part.ask()
-        leaving = [*producers, *consumers]
+        leaving = [*sensors, *producers, *consumers]
         self._require(until, lambda: not any(part.alive for part in leaving), "the consumers do not end")
         for part in leaving:
             if part.failed():
                 self._fail(part)
+
+    def frames(self) -> Frames:
+        """The account of the loops, when sensors and analysers have ended."""
+        kills = {part.name: part.kills for part in self.scene.parts}
+        for part in (*self._of("sensor"), *self._of("analyser")):
+            part.end()  # one that did not leave is a fault already
+        sensors = [part.name for part in self._of("sensor")]
+        frames, faults = self.loops.account(
+            {name: (kills[name], kills[name.replace("sensor", "analyser")]) for name in sensors}
+        )
+        self.faults += faults
+        return frames
+
+    def levels(self) -> Levels:
+        """The account of what the taps stored, when the sensors have ended."""
+        kills = {part.name: part.kills for part in self.scene.parts}
+        most = {part.name: part.kills + kills["broker"] for part in self._of("sensor")}
+        try:
+            levels, faults = self.listening.account(self.url, most)
+        except HoldfastError as error:
+            levels, faults = Levels(), [f"the topic of the levels could not be read: {error}"]
+        self.faults += faults
+        return levels
 
     def audit(self) -> Account | None:
         """By the Spark job, which takes what is left first."""
@@ -257,6 +296,8 @@ class Show(stage.Stage):
                         part.process.wait(30)
         for part in self.scene.parts:
             part.end()
+        self.loops.close()
+        self.listening.close()
         self.scene.phase = "over"
         self.view(self.scene)
 
@@ -287,6 +328,7 @@ class Show(stage.Stage):
             return False
         self.look_at = moment + LOOK_S
         scene, before = self.scene, self._seen
+        scene.frames, scene.displaced = self.loops.moved()
         scene.stored, scene.calibrated = (self._entries(topic) for topic in (TOPIC, CALIBRATED))
         if moment - before[0] >= LOOK_S:
             scene.stored_rate = (scene.stored - before[1]) / (moment - before[0])
@@ -326,7 +368,9 @@ def run(settings: Settings, view: View) -> Outcome:
         show.prepare()
         show.run()
         show.rest()
+        frames = show.frames()
         account = show.audit()
+        levels = show.levels()
         show.end()
     except BaseException:
         for each in (signal.SIGINT, *before):  # once is enough
@@ -338,7 +382,7 @@ def run(settings: Settings, view: View) -> Outcome:
     finally:
         for each, handler in before.items():
             signal.signal(each, handler)
-    outcome = Outcome(account, show.scene, show.faults, places)
+    outcome = Outcome(account, show.scene, show.faults, places, frames, levels)
     if outcome.good and not settings.keep:
         tidy(places)
     return outcome

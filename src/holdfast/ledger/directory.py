@@ -1,4 +1,4 @@
-"""Options and stats of a store, and the state that its parts share."""
+"""Stats of a store, and the state that its parts share."""
 
 from __future__ import annotations
 
@@ -11,30 +11,15 @@ from holdfast.ledger.journal.files import JournalFiles
 from holdfast.ledger.layout import LedgerFile
 from holdfast.ledger.snapshot.format import Meta
 from holdfast.ledger.space import Space
-from holdfast.ledger.writer import Sync
-from holdfast.system import Clock, Disk, Lock
-from holdfast.system.file_steps import opened
-
-
-@dataclass(frozen=True)
-class StoreOptions:
-    """Options of a store. Sizes in bytes."""
-
-    sync: Sync = "group"
-    snapshot_bytes: int = 64 << 20
-    """A snapshot is due after this much journal."""
-    snapshot_s: float = 60.0
-    """A snapshot is due after this time, if there was an event."""
-    reserve_bytes: int = 16 << 20
-    journal_bytes: int = 16 << 20
-    """Size of each journal file. One is in use, and mostly there is a spare."""
+from holdfast.ledger.store_options import StoreOptions, SyncMode
+from holdfast.system import Clock, Disk, Lock, opened
 
 
 @dataclass(frozen=True)
 class StoreStats:
     """Sizes and counts of a store, since it was opened."""
 
-    sync: Sync
+    sync: SyncMode
     applied_d: int
     durable_d: int
     snapshot_d: int
@@ -85,6 +70,10 @@ class OpenDirectory:
         """Return the file of a ledger, after a move to another file has ended."""
         if ledger in self.moving:
             await asyncio.shield(self.moving[ledger])
+        return self.current_file(ledger)
+
+    def current_file(self, ledger: int) -> LedgerFile:
+        """Return the file of a ledger, also while the ledger is moved to another file."""
         return LedgerFile(ledger, self.generations.get(ledger, 0))
 
     @contextlib.contextmanager

@@ -158,7 +158,7 @@ class FailureRecovery:
     async def rescue(self, ledger: int) -> bool:
         """Rewrite a ledger whose file other code has removed; `False` if not open here."""
         async with self._looking:
-            file = LedgerFile(ledger, self._opened.generations.get(ledger, 0))
+            file = self._opened.current_file(ledger)
             rescued = await self._rescued(file)
             if rescued is None:
                 return False
@@ -196,7 +196,7 @@ class FailureRecovery:
         """
         opened = self._opened
         async with self._turn:
-            old = LedgerFile(ledger, opened.generations.get(ledger, 0))
+            old = opened.current_file(ledger)
             rewriter = Rewriter(opened.disk, old, opened.incarnation)
             try:
                 with no_space(f"{old.data_path} could not be rewritten"):
@@ -247,18 +247,16 @@ class FailureRecovery:
     async def settled(self, ledgers: Iterable[int]) -> dict[int, int] | None:
         """Return the generations after any rewrite; `None` if a ledger is not durable."""
         async with self._turn:
-            generations = dict(self._opened.generations)
-            if self._spoiled:
-                files = (LedgerFile(ledger, generations.get(ledger, 0)) for ledger in ledgers)
-                if any(file in self._spoiled for file in files):
-                    return None
-            return generations
+            opened = self._opened
+            if self._spoiled and any(opened.current_file(each) in self._spoiled for each in ledgers):
+                return None
+            return dict(opened.generations)
 
     async def sync_ledger(
         self, ledger: int, by: Callable[[], Awaitable[None]], data: File | None = None
     ) -> None:
         """Sync a ledger; rewrite it after a failure (I35) or if its file was removed."""
-        file = LedgerFile(ledger, self._opened.generations.get(ledger, 0))
+        file = self._opened.current_file(ledger)
         if data is not None and not await self._opened.disk.is_named(file.data_path, data):
             self._tell(f"{file.data_path} was removed or replaced by other code")
             self._spoiled.add(file)

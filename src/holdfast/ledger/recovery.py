@@ -48,8 +48,7 @@ from holdfast.ledger.layout import (
 from holdfast.ledger.snapshot import format as snapshot_format
 from holdfast.ledger.snapshot.format import NOTHING, Meta, Snapshot
 from holdfast.ledger.space import is_full
-from holdfast.system import Disk, File, Randomness
-from holdfast.system.file_steps import opened, read_file, remove, write_all, write_file
+from holdfast.system import Disk, File, Randomness, opened, read_file, remove, write_all, write_named_last
 
 REDO_BYTES = 4 << 20
 """Bytes of the ledgers' ends that are collected in memory before they are written."""
@@ -139,19 +138,22 @@ async def read_format(disk: Disk) -> bytes:
 
 async def write_format(disk: Disk, incarnation: bytes) -> None:
     """Write the format file, durably: from now on the directory is a store."""
-    await write_file(disk, FORMAT + NEW, file_header(FileKind.DIRECTORY, 0, incarnation))
-    await disk.rename(FORMAT + NEW, FORMAT)
-    await disk.sync_directory("")
+    await write_named_last(disk, FORMAT, FORMAT + NEW, file_header(FileKind.DIRECTORY, 0, incarnation))
 
 
-async def _format(disk: Disk, randomness: Randomness, journal_bytes: int, names: set[str]) -> bytes:
-    """Create the directory. Its format file is named last, and makes it a store."""
+def require_no_strangers(names: set[str]) -> None:
+    """Refuse to create a store in a directory with other files."""
     strangers = names - {LOCK, FORMAT + NEW, RESERVE, *DIRECTORIES}
     if strangers:
         raise Misuse(
             f"this directory holds other files ({', '.join(sorted(strangers)[:3])}) and no file "
             f"named {FORMAT}; use a new directory"
         )
+
+
+async def _format(disk: Disk, randomness: Randomness, journal_bytes: int, names: set[str]) -> bytes:
+    """Create the directory. Its format file is named last, and makes it a store."""
+    require_no_strangers(names)
     for directory in DIRECTORIES:
         if directory not in names:
             await disk.make_directory(directory)

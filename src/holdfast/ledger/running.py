@@ -386,7 +386,7 @@ class Running:
         opened = self.opened
 
         async def one(file: LedgerFile) -> None:
-            if opened.generations.get(file.ledger, 0) == file.generation:
+            if opened.current_file(file.ledger) == file:
                 await self._failures.sync_ledger(file.ledger, partial(opened.sync_ledger, file))
             opened.unsynced.discard(file)
 

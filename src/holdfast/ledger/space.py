@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from holdfast._core import at
 from holdfast.errors import NoSpace
 from holdfast.ledger.layout import RESERVE
-from holdfast.system import Disk
-from holdfast.system.file_steps import opened, remove
+from holdfast.system import Disk, opened, remove
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 """Errors of a full disk."""

@@ -26,7 +26,7 @@ from holdfast.errors import Closed, HoldfastError, Misuse, NotFound
 from holdfast.group import Position
 from holdfast.ledger import recovery
 from holdfast.ledger.closing import Closing
-from holdfast.ledger.directory import OpenDirectory, StoreOptions, StoreStats
+from holdfast.ledger.directory import OpenDirectory, StoreStats
 from holdfast.ledger.files.entries import LedgerReader, NativeReader
 from holdfast.ledger.journal import files as journal_files
 from holdfast.ledger.journal.files import JournalFiles
@@ -37,7 +37,8 @@ from holdfast.ledger.running import Running
 from holdfast.ledger.snapshot import capture as snapshot_capture
 from holdfast.ledger.snapshot.format import Meta
 from holdfast.ledger.space import Space, no_space
-from holdfast.ledger.writer import NativeWriter, RoundWriter, Sync
+from holdfast.ledger.store_options import StoreOptions, SyncMode, journal_missed
+from holdfast.ledger.writer import NativeWriter, RoundWriter
 from holdfast.system import Clock, Disk, Randomness, SystemDisk
 
 __all__ = ["Files", "NativeFiles", "Recovered", "StateMachine", "Store", "StoreOptions", "StoreStats"]
@@ -46,7 +47,7 @@ __all__ = ["Files", "NativeFiles", "Recovered", "StateMachine", "Store", "StoreO
 class Files(Protocol):
     """Creates the writer and the reader of a store."""
 
-    def writer(self, log: Log, sync: Sync, incarnation: bytes) -> RoundWriter: ...
+    def writer(self, log: Log, sync: SyncMode, incarnation: bytes) -> RoundWriter: ...
 
     def reader(self, incarnation: bytes) -> LedgerReader: ...
 
@@ -57,7 +58,7 @@ class NativeFiles:
     def __init__(self, path: str | Path) -> None:
         self.path = str(path)
 
-    def writer(self, log: Log, sync: Sync, incarnation: bytes) -> RoundWriter:
+    def writer(self, log: Log, sync: SyncMode, incarnation: bytes) -> RoundWriter:
         return NativeWriter(log, self.path, sync, incarnation)
 
     def reader(self, incarnation: bytes) -> LedgerReader:
@@ -135,10 +136,8 @@ class Store:
             NoSpace: there is not enough room for the journal.
         """
         options = options or StoreOptions()
-        if options.journal_bytes < 4 * PAGE or options.journal_bytes % PAGE:
-            raise Misuse(
-                f"journal_bytes is {options.journal_bytes}; use a multiple of {PAGE}, at least {4 * PAGE}"
-            )
+        if possible := journal_missed(options.journal_bytes):
+            raise Misuse(f"journal_bytes is {options.journal_bytes}; use {possible}")
         lock = await disk.lock(LOCK)
         try:
             at("recover_locked")

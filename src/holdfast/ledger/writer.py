@@ -16,15 +16,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, Protocol, cast
+from typing import NamedTuple, Protocol, cast
 
 from holdfast import _core
 from holdfast._core import Log
 from holdfast.group import Position
-from holdfast.system import File
-from holdfast.system.disk import SystemFile, in_thread
-
-Sync = Literal["group", "always", "os"]
+from holdfast.ledger.store_options import SyncMode
+from holdfast.system import File, SystemFile, in_thread
 
 SYNC_AT_ONCE = 32
 """How many ledgers' descriptors are duplicated at a time."""
@@ -117,7 +115,7 @@ class RoundWriter(Protocol):
 class NativeWriter:
     """The core's writer: a thread that never takes the GIL."""
 
-    def __init__(self, log: Log, directory: str, sync: Sync, incarnation: bytes) -> None:
+    def __init__(self, log: Log, directory: str, sync: SyncMode, incarnation: bytes) -> None:
         self._writer = _core.Writer(log, directory, sync, incarnation)
         self._told: Callable[[], None] | None = None
         self._last: Progress | None = None

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from holdfast import _core
 from holdfast._core import Messages
 from holdfast.errors import Empty, Misuse
-from holdfast.memory.queue import Queue
+from holdfast.memory import Queue
 
 QUEUES_MAX = 120
 """The kernel waits for 128 words at most."""

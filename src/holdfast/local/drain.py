@@ -32,7 +32,7 @@ from holdfast.errors import (
 )
 from holdfast.local.account import Account
 from holdfast.local.place import identity, names_file
-from holdfast.memory.queue import Queue
+from holdfast.memory import Queue
 from holdfast.names import INGEST
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from holdfast.local.account import Account
 from holdfast.local.bell import QUEUES_MAX, Bell
 from holdfast.local.drain import STALL_S, Segment
 from holdfast.local.place import Announcement, Names, boot, directory_of, put_file, read_own
-from holdfast.memory.queue import Queue
+from holdfast.memory import Queue
 from holdfast.names import INGEST
 
 LOG = logging.getLogger("holdfast.ingest")

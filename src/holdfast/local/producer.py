@@ -28,7 +28,7 @@ from holdfast.errors import (
 )
 from holdfast.local.account import Account
 from holdfast.local.place import Found, Names, brokers, directory_of, read_own
-from holdfast.memory.queue import Queue
+from holdfast.memory import Queue
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import builtins
 import contextlib
-import grp
 import os
-import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Literal, Self, TypeVar
 
 from holdfast import _core
 from holdfast._core import Message, Messages
-from holdfast.arguments import checked_path, checked_timeout, checked_whole, require_seconds, require_text
+from holdfast.arguments import checked_whole, require_seconds, require_text
 from holdfast.errors import (
     Closed,
     Corrupt,
-    Empty,
     Exists,
-    Full,
     HoldfastError,
     LayoutMismatch,
     Misuse,
@@ -26,8 +22,9 @@ from holdfast.errors import (
     Timeout,
 )
 from holdfast.memory.findings import faults_of
+from holdfast.memory.places import checked_mode, gid_of, names_of, place, require_same
 from holdfast.memory.stats import QueueStats, Recovered, stats_of
-from holdfast.memory.waiter import Signal, ring, waiter
+from holdfast.memory.waiter import Signal, close_signal, own_signal, wait_until, waiter
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -38,13 +35,6 @@ T = TypeVar("T")
 
 CAPACITY_MAX = 256 << 30
 PARTICIPANTS_MAX = 1023
-GROUP_MAX = (1 << 32) - 2
-"""32 bits; the last number means that there is not a group."""
-
-
-def _place(directory: str | os.PathLike[str] | None) -> str:
-    """Return the directory of the segments."""
-    return checked_path("directory", directory) if directory else str(_core.default_directory())
 
 
 def _deliveries_until(
@@ -147,7 +137,7 @@ class Queue(_core.Queue):
         require_text("the name of a queue", name)
         capacity = checked_whole("capacity", capacity, " of bytes, such as 1 << 20")
         participants = checked_whole("participants", participants)
-        mode = checked_whole("mode", mode, ", such as 0o660")
+        mode = checked_mode(mode)
         if not 1 <= capacity <= CAPACITY_MAX or not 1 <= participants <= PARTICIPANTS_MAX:
             raise Misuse(
                 f"queue {name}: a capacity of {capacity} bytes with {participants} participants is not "
@@ -160,10 +150,8 @@ class Queue(_core.Queue):
         max_deliveries = _deliveries_until(max_deliveries, dead_letter, delivery, name)
         if stall_limit is not None:
             require_seconds("stall_limit", stall_limit, 0.001, 1e6)
-        if not 0 <= mode <= 0o777:
-            raise Misuse(f"mode must be 0 to 0o777, not {mode:#o}")
-        where = _place(directory)
-        gid = cls._gid(group)
+        where = place(directory)
+        gid = gid_of(group)
         with contextlib.ExitStack() as undo:
             if dead_letter is not None:
                 with contextlib.suppress(Exists):
@@ -223,31 +211,11 @@ class Queue(_core.Queue):
             "checksum": checksum,
             "dead_letter": dead_letter,
         }
-        other = [
-            f"{key} is {found[key]!r}, not {wish!r}" for key, wish in wanted.items() if found[key] != wish
-        ]
-        if other:
-            name = self.name
-            self.detach()
-            raise LayoutMismatch(
-                f"queue {name} exists with other parameters: {'; '.join(other)}. Open it with Queue.open(), "
-                f"or remove it with Queue.unlink() first"
-            )
-
-    @staticmethod
-    def _gid(group: str | int | None) -> int:
-        if group is None:
-            return -1
-        if not isinstance(group, int | str):
-            raise Misuse(f"group must be the name or the number of a group, not {group!r}")
-        if isinstance(group, int):
-            if not 0 <= group <= GROUP_MAX:
-                raise Misuse(f"there is no group {group}: a number is 0 to {GROUP_MAX}")
-            return group
         try:
-            return grp.getgrnam(group).gr_gid
-        except KeyError:
-            raise Misuse(f"there is no group named {group!r} on this machine") from None
+            require_same("queue", self.name, found, wanted)
+        except LayoutMismatch:
+            self.detach()
+            raise
 
     @classmethod
     def open(cls, name: str, *, adopt: bool = False, directory: str | os.PathLike[str] | None = None) -> Self:
@@ -271,7 +239,7 @@ class Queue(_core.Queue):
             >>> a.detach(); b.detach(); Queue.unlink("pair")
         """
         require_text("the name of a queue", name)
-        where = _place(directory)
+        where = place(directory)
         if adopt:
             seen = _core.inspect(where, name)
             faults = faults_of(seen, stale_is_fine=True)
@@ -289,7 +257,7 @@ class Queue(_core.Queue):
             >>> Queue.unlink("gone")
         """
         require_text("the name of a queue", name)
-        _core.unlink_queue(_place(directory), name)
+        _core.unlink_queue(place(directory), name)
 
     @staticmethod
     def list(*, directory: str | os.PathLike[str] | None = None) -> builtins.list[str]:
@@ -302,8 +270,7 @@ class Queue(_core.Queue):
             True
             >>> Queue.unlink("seen")
         """
-        segments = _core.list_segments(_place(directory))
-        return [name for kind, name, _, _ in segments if kind == "queue"]
+        return names_of("queue", directory)
 
     def stats(self) -> QueueStats:
         """Return contents, participants and counters of the queue.
@@ -428,25 +395,7 @@ class Queue(_core.Queue):
                 yield message
 
     async def _wait(self, putting: bool, timeout: float | None, attempt: Callable[[], T]) -> T:
-        timeout = checked_timeout(timeout)
-        try:
-            return attempt()
-        except (Full, Empty):
-            if timeout == 0:
-                raise
-        start = time.monotonic()
-        while True:
-            heard = self._listen(putting)
-            try:
-                return attempt()
-            except (Full, Empty) as error:
-                blocked = error
-            left = None if timeout is None else start + timeout - time.monotonic()
-            if left is not None and left <= 0:
-                late = Timeout(f"{blocked} (waited {timeout} s)")
-                late.pid = blocked.pid
-                raise late from None
-            await ring(self, putting, heard, blocked.pid is not None, left)
+        return await wait_until(self, putting, timeout, attempt)
 
     # other event loops
 
@@ -469,9 +418,7 @@ class Queue(_core.Queue):
         return self._own_signal().fd
 
     def _own_signal(self) -> Signal:
-        if self._signal is None:
-            self._signal = Signal("Queue.fileno()", "detach the queue and open it again with Queue.open()")
-        return self._signal
+        return own_signal(self, "Queue.fileno()", "detach the queue and open it again with Queue.open()")
 
     def arm(self) -> None:
         """Make `fileno()` not readable until something happens after this call.
@@ -489,17 +436,13 @@ class Queue(_core.Queue):
             Misuse: views of message data are alive, or other threads are inside a call.
         """
         super().detach()
-        if self._signal is not None:
-            self._signal.close()
-            self._signal = None
+        close_signal(self)
 
     def __exit__(self, *_: object) -> None:
         self.detach()
 
     def __del__(self) -> None:
-        if self._signal is not None:
-            self._signal.close()
-            self._signal = None
+        close_signal(self)
 
     def __reduce__(self) -> tuple[Callable[[str, str], Queue], tuple[str, str]]:
         return _reopen, (self.directory, self.name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
@@ -94,15 +95,27 @@ class Recovered:
     released: int
 
 
-def stats_of(name: str, seen: dict[str, Any], dead_letter_blocked: bool = False) -> QueueStats:
-    """Build the record from the result of `_core.inspect`."""
-    params, queue, people = seen["params"], seen["queue"], seen["people"]
-    blocks = queue["blocks"]
-    participants = tuple(
+def participants_of(people: list[dict[str, Any]]) -> tuple[Participant, ...]:
+    """Return the attachments, without free slots whose counters are kept."""
+    return tuple(
         Participant(each["slot"], each["pid"], each["alive"], each["active"], each["joined_ms"])
         for each in people
         if each["active"] or each["alive"]
     )
+
+
+def sums_of(people: list[dict[str, Any]]) -> Counter[str]:
+    """Return the counters of a segment: the sums over all its slots."""
+    sums = Counter[str]()
+    for each in people:
+        sums.update(each["counts"])
+    return sums
+
+
+def stats_of(name: str, seen: dict[str, Any], dead_letter_blocked: bool = False) -> QueueStats:
+    """Build the record from the result of `_core.inspect`."""
+    params, queue, people = seen["params"], seen["queue"], seen["people"]
+    blocks = queue["blocks"]
     known = {each["slot"]: each for each in people}
     holders = tuple(
         Holder(
@@ -116,10 +129,7 @@ def stats_of(name: str, seen: dict[str, Any], dead_letter_blocked: bool = False)
         )
         for each in queue["holders"]
     )
-    sums: dict[str, int] = {}
-    for each in people:
-        for key, value in each["counts"].items():
-            sums[key] = sums.get(key, 0) + value
+    sums = sums_of(people)
     used = 64 * (queue["end"] - queue["tail"])
     return QueueStats(
         name=name,
@@ -134,12 +144,12 @@ def stats_of(name: str, seen: dict[str, Any], dead_letter_blocked: bool = False)
         fenced_blocks=blocks["FENCED"],
         used_bytes=used,
         free_bytes=max(0, params["capacity"] - used),
-        participants=participants,
+        participants=participants_of(people),
         holders=holders,
         dead_letter_blocked=dead_letter_blocked,
         positions_left=queue["positions_left"],
         **{
-            key: sums.get(key, 0)
+            key: sums[key]
             for key in (
                 "put",
                 "put_bytes",

@@ -13,13 +13,16 @@ import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from holdfast import _core
-from holdfast.errors import Misuse
+from holdfast.arguments import checked_timeout
+from holdfast.errors import Empty, Full, Misuse, Timeout
 
 if TYPE_CHECKING:
     from holdfast._core import Waitable
+
+T = TypeVar("T")
 
 IDLE_S = 0.05
 """The bound of every wait: the caller looks again this often even if no bell rings."""
@@ -37,7 +40,7 @@ class Signal:
     def __init__(self, name: str, remedy: str) -> None:
         """Open the pipe. An error about it has its `name` and the `remedy`."""
         self._name, self._remedy = name, remedy
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a collection or a signal's handler may close it under the lock
         self._pid = os.getpid()
         self._read, self._write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._identity = _identity(self._read)
@@ -72,10 +75,11 @@ class Signal:
         """Close the descriptors."""
         # In a child of fork() the lock may be held for ever, by a thread that stayed in the parent.
         with self._lock if os.getpid() == self._pid else contextlib.nullcontext():
-            for fd in (self._read, self._write):
+            numbers = self._read, self._write
+            self._read = self._write = -1  # first: a second close in the same thread finds nothing to do
+            for fd in numbers:
                 if self._is_ours(fd):
                     os.close(fd)
-            self._read = self._write = -1
 
     def _is_ours(self, fd: int) -> bool:
         return fd >= 0 and _identity(fd) == self._identity
@@ -88,6 +92,24 @@ def _identity(fd: int) -> tuple[int, int] | None:
     except OSError:
         return None
     return status.st_dev, status.st_ino
+
+
+def own_signal(owner: object, name: str, remedy: str) -> Signal:
+    """Return the one signal of an object, also where several threads ask at once."""
+    found: Signal | None = vars(owner).get("_signal")
+    if found is None:
+        made = Signal(name, remedy)
+        found = vars(owner).setdefault("_signal", made)  # one step: the first thread decides
+        if found is not made:
+            made.close()
+    return found
+
+
+def close_signal(owner: object) -> None:
+    """Close the signal of an object, if it has one."""
+    signal: Signal | None = vars(owner).pop("_signal", None)
+    if signal is not None:
+        signal.close()
 
 
 @dataclass(frozen=True)
@@ -106,7 +128,7 @@ class Waiter:
 
     def __init__(self) -> None:
         self._alarm = _core.Alarm()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a collection may end a task that waits: it calls forget()
         self._watches: dict[int, Watch] = {}
         self._next = 0
         self._thread: threading.Thread | None = None
@@ -137,11 +159,7 @@ class Waiter:
 
     def _run(self) -> None:
         while True:
-            for call in self._sleep():
-                try:
-                    call()
-                except Exception:  # the thread serves all callers: one bad caller must not end it
-                    traceback.print_exc()
+            _make(self._sleep())
 
     def _sleep(self) -> list[Callable[[], None]]:
         """Sleep once; return the calls to make. No structure is kept alive afterwards."""
@@ -161,6 +179,15 @@ class Waiter:
         return [watch.call for watch in watches.values()]
 
 
+def _make(calls: list[Callable[[], None]]) -> None:
+    """Make the calls. They end with this function, and keep nothing alive afterwards."""
+    for call in calls:
+        try:
+            call()
+        except Exception:  # the thread serves all callers: one bad caller must not end it
+            traceback.print_exc()
+
+
 _waiter = Waiter()
 
 
@@ -175,6 +202,12 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
+
+
+def wait_for_ring(target: Waitable, heard: int, seconds: float) -> None:
+    """Block until the bell of `target` rings after `heard`, at most so many seconds."""
+    alarm = _core.Alarm()
+    _core.wait_any(alarm, alarm.hear(), [(target, False, heard)], seconds)
 
 
 async def ring(target: Waitable, putting: bool, heard: int, urgent: bool, timeout: float | None) -> None:
@@ -197,3 +230,40 @@ async def ring(target: Waitable, putting: bool, heard: int, urgent: bool, timeou
         await asyncio.wait([future], timeout=timeout)
     finally:
         waiter().forget(ticket)
+
+
+async def wait_until(
+    target: Waitable, putting: bool, timeout: float | None, attempt: Callable[[], T], urgent: bool = True
+) -> T:
+    """Repeat `attempt` until it does not raise `Full` or `Empty`; return its result.
+
+    Args:
+        target: has the bell to wait for.
+        putting: wait for room, not for data.
+        timeout: None waits without end.
+        attempt: the call; it must not wait.
+        urgent: behind a named process, look often whether it died.
+
+    Raises:
+        Full, Empty: `timeout` is 0.
+        Timeout: the time ran out.
+    """
+    timeout = checked_timeout(timeout)
+    try:
+        return attempt()
+    except (Full, Empty):
+        if timeout == 0:
+            raise
+    start = time.monotonic()
+    while True:
+        heard = target._listen(putting)
+        try:
+            return attempt()
+        except (Full, Empty) as error:
+            blocked = error
+        left = None if timeout is None else start + timeout - time.monotonic()
+        if left is not None and left <= 0:
+            late = Timeout(f"{blocked} (waited {timeout} s)")
+            late.pid = blocked.pid
+            raise late from None
+        await ring(target, putting, heard, urgent and blocked.pid is not None, left)

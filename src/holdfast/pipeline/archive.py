@@ -24,9 +24,9 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from holdfast.client import Progress
-from holdfast.columns.files import topic_and_partition
-from holdfast.columns.schema import COLUMNS
+from holdfast.columns import COLUMNS, topic_and_partition
 from holdfast.errors import Corrupt, CursorModifying, Misuse, NoSpace, NotFound
+from holdfast.formatting import plural, size_words, text_table
 from holdfast.pipeline.jobs.archive_completeness import Span, Spans, require_all, require_in_range
 from holdfast.pipeline.jobs.archive_digest import Digest, aggregates
 from holdfast.pipeline.jobs.archive_directory import (
@@ -50,7 +50,7 @@ from holdfast.pipeline.jobs.inputs import (
     union,
 )
 from holdfast.pipeline.jobs.subscriptions import Subscriptions, subscriptions
-from holdfast.pipeline.jobs.summary import Report, plural, size_words, text_table
+from holdfast.pipeline.jobs.summary import Report
 
 ROWS_PER_FILE = 2_000_000
 WRITERS = 64
@@ -112,7 +112,7 @@ class ArchiveReport(Report):
             )
             for each in self.topics
         ]
-        lines = text_table(("TOPIC", "FROM", "TO", "ROWS", "ACKED TO", "NOTE"), rows)
+        lines = text_table(("TOPIC", "FROM", "TO", "ROWS", "ACKED TO", "NOTE"), rows, grouped=True)
         if self.recovered.moved or self.recovered.removed:
             lines.append(
                 f"recovered: {plural(self.recovered.moved, 'file')} moved, "
@@ -313,11 +313,11 @@ def add_run(
     """
     runs = directory.runs()
     number, ident = (runs[-1].number if runs else 0) + 1, uuid.uuid4().hex
-    told("write", f"{sum(reach.stop - reach.start for reach in ranges.values()):,} entries")
+    told("write", plural(sum(reach.stop - reach.start for reach in ranges.values()), "entry"))
     try:
         sent = write(spark, with_date(rows), directory.staging(ident))
         require()
-        told("verify", f"{sent.rows:,} rows")
+        told("verify", plural(sent.rows, "row"))
         parts, spans = read_back(spark, directory, ident)
         require_right(sent, parts)
         if known is not None:
@@ -335,7 +335,7 @@ def add_run(
     run = Run(VERSION, kind, number, ident, made, ranges, parts)
     told("commit", f"run {number}")
     directory.commit(run)
-    told("move", f"{len(run.files)} files")
+    told("move", plural(len(run.files), "file"))
     directory.place(run)
     directory.require_files([run])
     return run, {name: spans[place] for name in ranges if (place := topic_and_partition(name)) in spans}
@@ -431,7 +431,7 @@ def require_right(sent: Digest, parts: list[Part]) -> None:
     found = Digest.total(Digest.parse(part.digest) for part in parts)
     if found != sent:
         raise Corrupt(
-            f"{sent.rows} rows were sent to Parquet (digest {sent}) and {found.rows} were read back "
+            f"{plural(sent.rows, 'row')} sent to Parquet (digest {sent}), and {found.rows} read back "
             f"(digest {found}); nothing was added: check the disk, and archive again"
         )
 

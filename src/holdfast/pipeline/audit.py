@@ -17,8 +17,9 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from holdfast.columns.files import topic_and_partition
+from holdfast.columns import topic_and_partition
 from holdfast.errors import Corrupt, Misuse, NotFound
+from holdfast.formatting import plural, text_table, time_words
 from holdfast.names import topic_name
 from holdfast.pipeline.archive import plan, read_archive
 from holdfast.pipeline.jobs.archive_directory import ArchiveDirectory, Range, Run
@@ -34,7 +35,7 @@ from holdfast.pipeline.jobs.audit_counts import (
     counted,
 )
 from holdfast.pipeline.jobs.inputs import Extent, Origin, Told, Topics, ddl, full_names, silent, union
-from holdfast.pipeline.jobs.summary import Report, plural, readable, short, text_table, time_words
+from holdfast.pipeline.jobs.summary import Report, readable, short
 
 NEEDED = ("value", "topic", "partition", "messageId", "storedTime", "position")
 TAKEN = ("tlsTrustCertsFilePath", "tlsCertificateFilePath", "tlsKeyFilePath", "timeout", "minPartitions")
@@ -147,17 +148,17 @@ class AuditReport(Report):
             head.insert(3, "CONFIRMED")
             for row, each in zip(rows, self.producers, strict=True):
                 row.insert(3, each.confirmed_words)
-        lines = text_table(head, rows, numbers=2) if rows else []
+        lines = text_table(head, rows, numbers=2, grouped=True) if rows else []
         if self.latency:
             columns = ("LATENCY", "MESSAGES", "LEAST", "50 %", "90 %", "99 %", "99.9 %", "MOST")
             times = [
                 (short(each.topic), each.count, *map(time_words, (each.min, *each.shares, each.max)))
                 for each in self.latency
             ]
-            lines += ["", *text_table(columns, times, numbers=1)]
+            lines += ["", *text_table(columns, times, numbers=1, grouped=True)]
         if self.strange:
             shown = [(short(each.topic), each.position, each.what) for each in self.strange[:10]]
-            lines += ["", *text_table(("NOT A NUMBERED MESSAGE", "AT POSITION", "WHAT"), shown)]
+            lines += ["", *text_table(("NOT A NUMBERED MESSAGE", "AT POSITION", "WHAT"), shown, grouped=True)]
         lines += [*([""] if lines else []), *(f"note: {note}" for note in self.notes)]
         looked = f"{plural(self.messages, 'message')} ({self.archived:,} archived, {self.live:,} live)"
         if self.faults():
@@ -211,8 +212,8 @@ def audit(
     found = counted(spark, looked.rows, looked.topics, wanted, told)
     if looked.archived is not None and found["archived"] != looked.archived:
         raise Corrupt(
-            f"the archive {archive} has {found['archived']} rows of these topics, and its runs have written "
-            f"{looked.archived}; restore it from a copy"
+            f"the archive {archive} has {plural(found['archived'], 'row')} of these topics, and its runs "
+            f"have written {looked.archived}; restore it from a copy"
         )
     if origin is not None:
         require_same(origin, looked.live)

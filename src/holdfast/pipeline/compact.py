@@ -27,11 +27,12 @@ from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, Observation, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812
 
-from holdfast.columns.files import topic_and_partition
+from holdfast.columns import topic_and_partition
+from holdfast.formatting import plural, text_table
 from holdfast.pipeline.archive import KEPT, add_run, plan, read_archive, require_folders, require_same
 from holdfast.pipeline.jobs.archive_directory import ArchiveDirectory, Range
 from holdfast.pipeline.jobs.inputs import COUNTED, Origin, Told, Topics, settings, silent, union
-from holdfast.pipeline.jobs.summary import Report, plural, text_table
+from holdfast.pipeline.jobs.summary import Report
 from holdfast.protocol import pulsar_pb2 as pb
 
 NARROW = ("topic", "partition", "position", "encryption")
@@ -71,7 +72,7 @@ class CompactReport(Report):
 
     def table(self) -> str:
         rows = [(each.topic, each.horizon, each.messages) for each in self.topics]
-        lines = text_table(("TOPIC", "UP TO", "NEW"), rows)
+        lines = text_table(("TOPIC", "UP TO", "NEW"), rows, grouped=True)
         done = (
             "no new entries"
             if self.run is None

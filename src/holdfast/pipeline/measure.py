@@ -30,9 +30,10 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
 
 from holdfast.errors import Misuse
+from holdfast.formatting import plural, text_table
 from holdfast.pipeline.archive import LITERALLY, read_archive
 from holdfast.pipeline.jobs.inputs import COUNTED, Origin, Told, settings, silent
-from holdfast.pipeline.jobs.summary import Report, plural, text_table
+from holdfast.pipeline.jobs.summary import Report
 
 SHOWN = 20
 FIGURES = ("least", "mean", "p95", "most")
@@ -128,7 +129,9 @@ class MeasureReport(Report):
         measured = plural(self.measurements, "measurement")
         total = f"{self.to}: {plural(self.windows, 'window')} of {measured}{late}"
         note = [f"note: {self.note}"] if self.note else []
-        return "\n".join([*(text_table(head, rows) if rows else ()), *note, f"{total}; {self.seconds:.1f} s"])
+        return "\n".join(
+            [*(text_table(head, rows, grouped=True) if rows else ()), *note, f"{total}; {self.seconds:.1f} s"]
+        )
 
 
 COLUMNS = ("value", "topic", "messageId", "eventTime", "publishTime")

@@ -25,13 +25,14 @@ from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812
 
-from holdfast.columns.address import Address
+from holdfast.columns import Address
 from holdfast.errors import Corrupt, Misuse
+from holdfast.formatting import text_table
 from holdfast.names import topic_name
 from holdfast.pipeline.archive import partition_of, read_files
 from holdfast.pipeline.jobs.archive_directory import INSIDE, ArchiveDirectory, Run, locked, sync
 from holdfast.pipeline.jobs.inputs import Told, settings, silent
-from holdfast.pipeline.jobs.summary import Report, text_table
+from holdfast.pipeline.jobs.summary import Report
 
 PIECE_ROWS = 200_000
 """Rows that are published at once without a rate. Also the rows that are read at once."""
@@ -126,7 +127,9 @@ class ReplayReport(Report):
 
     def table(self) -> str:
         row = (self.id, self.to, self.rows, self.before, self.sent, self.pieces, f"{self.seconds:.1f} s")
-        return "\n".join(text_table(("REPLAY", "TO", "ROWS", "BEFORE", "SENT NOW", "PIECES", "TOOK"), [row]))
+        return "\n".join(
+            text_table(("REPLAY", "TO", "ROWS", "BEFORE", "SENT NOW", "PIECES", "TOOK"), [row], grouped=True)
+        )
 
 
 def replay(

@@ -6,3 +6,21 @@ Example:
     >>> pb.BaseCommand.FromString(flow.SerializeToString()).flow.messagePermits
     9
 """
+
+from holdfast.protocol.frames import content, framed, framed_body
+from holdfast.protocol.sizes import (
+    COMMIT_BYTES_MAX,
+    COMMIT_PARTS_MAX,
+    ENTRY_PADDING_BYTES,
+    FRAME_PADDING_BYTES,
+)
+
+__all__ = [
+    "COMMIT_BYTES_MAX",
+    "COMMIT_PARTS_MAX",
+    "ENTRY_PADDING_BYTES",
+    "FRAME_PADDING_BYTES",
+    "content",
+    "framed",
+    "framed_body",
+]

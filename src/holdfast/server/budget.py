@@ -14,6 +14,9 @@ from holdfast.errors import TooManyConnections
 HELD_BYTES = 512 << 20
 """The default limit."""
 
+SESSION_BYTES = 4096
+"""Approximate memory of a producer or a consumer, without its properties."""
+
 
 class Budget:
     """Bytes held for clients, by holder.

@@ -7,13 +7,16 @@ the TOML file. holdfast.server.settings reads them; this module says what there 
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from holdfast.broker import COUNT_MOST, SECONDS_MOST, BrokerOptions
-from holdfast.protocol.sizes import FRAME_PADDING_BYTES
+from holdfast.errors import HoldfastError
+from holdfast.names import topic_name
+from holdfast.protocol import FRAME_PADDING_BYTES
 
 Method: TypeAlias = Literal["token", "basic", "tls"]
 Action: TypeAlias = Literal["produce", "consume", "admin"]
@@ -264,6 +267,41 @@ class Ingest:
     """Topics with a queue at once."""
 
 
+TAP_SAMPLES_MAX = 1024
+_SERVICE = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9._-]+")
+
+
+@dataclass(frozen=True)
+class Tap:
+    """An event or field of a service, and the topic that stores its samples."""
+
+    service: str
+    """Service and instance: `Camera.left`."""
+    event: str
+    """The event or field."""
+    topic: str
+    """The topic that gets a message for each sample; created if missing."""
+    max_samples: int = 4
+    """Samples that the tap holds at once, at most 1024. The event needs one more."""
+
+    @classmethod
+    def from_text(cls, text: str) -> Tap | None:
+        """Read `SERVICE.INSTANCE/EVENT=TOPIC`; None if it is not of this form.
+
+        Example:
+            >>> Tap.from_text("Camera.left/frame=camera-left")
+            Tap(service='Camera.left', event='frame', topic='camera-left', max_samples=4)
+        """
+        source, equals, topic = text.partition("=")
+        service, slash, event = source.strip().rpartition("/")
+        return cls(service, event, topic.strip()) if equals and slash else None
+
+    @property
+    def source(self) -> str:
+        """The service and its element, as errors, logs and metrics name them."""
+        return f"{self.service}/{self.event}"
+
+
 @dataclass(frozen=True)
 class Flight:
     """Reads of whole topics by Arrow Flight; the first read starts a process."""
@@ -325,6 +363,8 @@ class Config:
     limits: Limits = field(default_factory=Limits)
     http: Http = field(default_factory=Http)
     ingest: Ingest = field(default_factory=Ingest)
+    taps: tuple[Tap, ...] = ()
+    """Events and fields of services in shared memory that are stored in topics."""
     flight: Flight = field(default_factory=Flight)
     log: Logs = field(default_factory=Logs)
     broker: ServedBroker = field(default_factory=ServedBroker)
@@ -364,6 +404,7 @@ def conflicts(config: Config) -> list[tuple[str, str]]:
         *_authentication_conflicts(config.authentication),
         *_authorization_conflicts(config.authorization),
         *_limit_conflicts(config.limits),
+        *_tap_conflicts(config.taps),
         *_flight_conflicts(config),
         *_broker_conflicts(config.broker),
         *_out_of_bounds(config),
@@ -485,6 +526,29 @@ def _limit_conflicts(limits: Limits) -> Iterator[tuple[str, str]]:
         yield "limits.held_bytes", words
 
 
+def _tap_conflicts(taps: tuple[Tap, ...]) -> Iterator[tuple[str, str]]:
+    known: set[tuple[str, str]] = set()
+    for number, tap in enumerate(taps):
+        key = f"taps[{number}]"
+        if not _SERVICE.fullmatch(tap.service):
+            words = "write service and instance, such as Camera.left"
+            yield f"{key}.service", f"{tap.service!r} is not the name of an instance; {words}"
+        if not tap.event.isidentifier():
+            words = "write its name, such as frame"
+            yield f"{key}.event", f"{tap.event!r} is not the name of an event or a field; {words}"
+        if not 1 <= tap.max_samples <= TAP_SAMPLES_MAX:
+            words = f"use 1 to {TAP_SAMPLES_MAX}"
+            yield f"{key}.max_samples", f"{tap.max_samples} is out of bounds; {words}"
+        try:
+            full = topic_name(tap.topic)
+        except HoldfastError as error:
+            yield f"{key}.topic", str(error)
+            continue
+        if (tap.source, full) in known:
+            yield f"{key}.topic", f"another tap stores {tap.source} in {full}; keep one of them"
+        known.add((tap.source, full))
+
+
 def _flight_conflicts(config: Config) -> Iterator[tuple[str, str]]:
     flight, listen = config.flight, config.listen
     names = ("port", "tls_port", "http_port", "https_port")
@@ -501,9 +565,10 @@ def _flight_conflicts(config: Config) -> Iterator[tuple[str, str]]:
 
 
 _POSITIVE = (
-    *("roll_bytes", "roll_entries", "roll_age_s", "snapshot_bytes", "snapshot_s", "journal_bytes"),
+    *("roll_bytes", "roll_entries", "roll_age_s", "snapshot_bytes", "snapshot_s"),
     *("housekeeping_s", "reset_timeout_s", "nack_first_s", "nack_most_s", "stage_age_s", "sink_age_s"),
 )
+"""Options that a server needs above 0. An embedded broker accepts 0, mostly for tests."""
 
 
 def _broker_conflicts(broker: BrokerOptions) -> list[tuple[str, str]]:
@@ -512,12 +577,9 @@ def _broker_conflicts(broker: BrokerOptions) -> list[tuple[str, str]]:
         for key in _POSITIVE
         if (value := getattr(broker, key)) <= 0
     ]
-    for key in ("retention_bytes", "retention_s"):
-        if (value := getattr(broker, key)) < -1:
-            found.append((f"broker.{key}", f"{value} is too small; use 0 or more, or -1 for no limit"))
-    for key in ("reserve_bytes", "unacked_max"):
-        if (value := getattr(broker, key)) < 0:
-            found.append((f"broker.{key}", f"{value} is too small; use 0 or more"))
     known = {key for key, _ in found}
-    beyond = ((f"broker.{name}", words) for name, words in broker.conflicts())
+    beyond = (
+        (f"broker.{name}", f"{getattr(broker, name)!r} is out of range; use {possible}")
+        for name, possible in broker.conflicts()
+    )
     return [*found, *(each for each in beyond if each[0] not in known)]

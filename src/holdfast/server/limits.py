@@ -6,6 +6,7 @@ import resource
 from collections import Counter
 
 from holdfast.errors import TooManyConnections
+from holdfast.formatting import plural
 from holdfast.server.config import Limits
 
 
@@ -54,14 +55,14 @@ class ConnectionCount:
         if self.count >= limits.connections:
             self.refused += 1
             raise TooManyConnections(
-                f"the server has {self.count} connections, the most that limits.connections allows; close "
-                "some, try later, or raise the limit"
+                f"the server has {plural(self.count, 'connection')}, the most that limits.connections "
+                "allows; close some, try later, or raise the limit"
             )
         if self._addresses[address] >= limits.connections_per_address:
             self.refused += 1
             raise TooManyConnections(
-                f"the server has {self._addresses[address]} connections from {address}, the most that "
-                "limits.connections_per_address allows; close some, try later, or raise the limit"
+                f"the server has {plural(self._addresses[address], 'connection')} from {address}, the most "
+                "that limits.connections_per_address allows; close some, try later, or raise the limit"
             )
         self.count += 1
         self._addresses[address] += 1

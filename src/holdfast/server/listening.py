@@ -6,14 +6,40 @@ import asyncio
 import errno
 import os
 import socket
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
 
 from holdfast.errors import Misuse
+from holdfast.server.budget import Budget
+from holdfast.server.config import setting
 from holdfast.server.handshakes import Factory, after_handshake
 
-if TYPE_CHECKING:
-    from holdfast.server.http.setup import HttpOptions
-    from holdfast.server.pulsar.setup import ServerOptions
+
+def welcome(address: str) -> None:
+    """Count nothing."""
+
+
+@dataclass(frozen=True)
+class ListenOptions:
+    """Options of the servers of all protocols, with units in the names.
+
+    A field that is a setting has the meaning of that setting.
+    """
+
+    host: str = setting("listen.host")
+    backlog: int = setting("listen.backlog")
+    tls: ssl.SSLContext | None = None
+    """Needed for a port with TLS."""
+    enter: Callable[[str], None] = welcome
+    """Called with the address (no port) of a new connection; raises a HoldfastError above a limit."""
+    leave: Callable[[str], None] = welcome
+    """Called once for each connection that has entered, at its end."""
+    budget: Budget | None = None
+    """Memory held for clients, shared by the protocols of a server; None: a budget of its own."""
+    frame_s: float = setting("limits.frame_s")
+    unauthenticated_s: float = setting("limits.unauthenticated_s")
 
 
 class Listening:
@@ -38,9 +64,8 @@ class Listening:
     async def _listen(
         self,
         make: Factory,
-        options: HttpOptions | ServerOptions,
+        options: ListenOptions,
         ports: tuple[int | None, int | None],
-        handshake_s: float,
     ) -> list[int | None]:
         """Open the ports, without TLS and with it; returns their numbers."""
         found: list[int | None] = [None, None]
@@ -53,7 +78,9 @@ class Listening:
                     raise Misuse(
                         f"port {port} for {self.SCHEMES[1]} has no certificate; give options.tls, too"
                     )
-                factory = after_handshake(make, options.tls, options.enter, options.leave, handshake_s)
+                factory = after_handshake(
+                    make, options.tls, options.enter, options.leave, options.unauthenticated_s
+                )
             try:
                 listener = await asyncio.get_running_loop().create_server(
                     factory, options.host, port, backlog=options.backlog

@@ -49,6 +49,18 @@ def run(settings: Settings, read: Callable[[], Settings], *, json_ready: bool = 
         return asyncio.run(_Running(settings, read, began, json_ready).serve())
 
 
+def require_files(config: Config) -> None:
+    """Check the files and the directory that the settings name, and change nothing.
+
+    Raises:
+        BadConfiguration: a file cannot be read or is invalid.
+        Misuse: the directory cannot hold a store.
+    """
+    Access(config).close()
+    if config.data is not None:
+        Broker.require_directory(config.data)
+
+
 def keep_for_good() -> None:
     """Exclude present objects from garbage collection: they live as long as the process.
 
@@ -137,6 +149,12 @@ class _Running:
             urls |= {"http_port": ("http", http.port), "https_port": ("https", http.https_port)}
         if config.ingest.enabled:
             await self._start_ingest(parts, broker)
+        if config.taps:
+            from holdfast.server.taps import Taps  # services, for which other servers do not wait
+
+            taps = Taps(broker, config.taps, config.limits.message_bytes)
+            taps.start()
+            parts.push_async_callback(taps.stop)
         return {name: (scheme, port) for name, (scheme, port) in urls.items() if port is not None}
 
     async def _start_ingest(self, parts: contextlib.AsyncExitStack, broker: Broker) -> None:

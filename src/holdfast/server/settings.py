@@ -18,10 +18,11 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
 
 from holdfast.errors import BadConfiguration
-from holdfast.server.config import Config, Secret, conflicts
+from holdfast.server.config import Config, Secret, Tap, conflicts
 
 VARIABLE_PREFIX = "HOLDFAST_"
 FILE_VARIABLE = "HOLDFAST_CONFIG"
+TAP_EXAMPLE = "Camera.left/frame=camera-left"
 
 Way: TypeAlias = tuple[str | int, ...]
 """A key in its parts; a number is a place in a list of tables."""
@@ -201,8 +202,9 @@ class _Reading:
 
     def _origin(self, key: str) -> str | None:
         """Return the origin of a value; inside a list of tables, its own line."""
-        if "[" not in key or self.file is None:
-            return self.origins.get(key)
+        whole = self.origins.get(key.partition("[")[0])
+        if "[" not in key or self.file is None or whole is None or not whole.startswith(f"{self.file[0]}:"):
+            return whole
         path, text = self.file
         way: Way = tuple(int(part) if part.isdecimal() else part for part in re.findall(r"[^].[]+", key))
         return f"{path}:{_locate(text, {way})[way]}"
@@ -391,6 +393,8 @@ def _from_text(kind: Any, text: str, key: str, base: Path | None = None) -> Any:
     plain = _plain(kind)
     if get_origin(plain) is tuple:
         part = get_args(plain)[0]
+        if part is Tap:
+            return _taps_from_text(text)
         if dataclasses.is_dataclass(part):
             raise _Wrong("is a list of tables, which only the file can have")
         return tuple(_from_text(part, each.strip(), key) for each in text.split(",") if each.strip())
@@ -413,6 +417,17 @@ def _from_text(kind: Any, text: str, key: str, base: Path | None = None) -> Any:
     if plain in (int, float):
         return _number_from_text(plain, text, key)
     return text
+
+
+def _taps_from_text(text: str) -> tuple[Tap, ...]:
+    """Parse taps with a comma between them."""
+    found: list[Tap] = []
+    for each in filter(None, map(str.strip, text.split(","))):
+        tap = Tap.from_text(each)
+        if tap is None:
+            raise _Wrong(f"{each!r} is not SERVICE.INSTANCE/EVENT=TOPIC, such as {TAP_EXAMPLE}")
+        found.append(tap)
+    return tuple(found)
 
 
 DIGITS_MAX = 400

@@ -46,6 +46,13 @@ async def write_file(disk: Disk, path: str, *pieces: bytes) -> int:
     return at
 
 
+async def write_named_last(disk: Disk, path: str, unfinished: str, *pieces: bytes) -> None:
+    """Write a file of the top directory durably. It is named when complete."""
+    await write_file(disk, unfinished, *pieces)
+    await disk.rename(unfinished, path)
+    await disk.sync_directory("")
+
+
 async def remove(disk: Disk, path: str) -> bool:
     """Unlink a file that may not be there. Return whether it was."""
     try:

@@ -30,7 +30,8 @@ from holdfast.broker.policy import trim_event
 from holdfast.broker.state import SILENT, Policies, SubscriptionState, Tenant
 from holdfast.broker.telemetry.stats import LedgerStats, SubscriptionStats, TopicStats
 from holdfast.broker.topic import Topic
-from holdfast.errors import Misuse, NotFound
+from holdfast.errors import Busy, Misuse, NotFound
+from holdfast.formatting import plural
 from holdfast.ids import MessageId
 from holdfast.names import checked_name, topic_name
 
@@ -74,9 +75,14 @@ class Admin:
         """Delete a topic with its messages and subscriptions.
 
         Raises:
-            Busy: the topic has producers or subscriptions, and `force` was not given.
+            Busy: the topic has producers, subscriptions or readers, and `force` was not given.
         """
-        await self._submit(TopicDelete(self._topic(name).state.id, force))
+        topic = self._topic(name)
+        if topic.readers and not force:
+            raise Busy(
+                f"{topic.name} has {plural(topic.readers, 'reader')}; close all of them first, or force"
+            )
+        await self._submit(TopicDelete(topic.state.id, force))
 
     def topics(self) -> list[str]:
         """Return the names of all topics, sorted."""
@@ -87,7 +93,7 @@ class Admin:
         topic = self._topic(name)
         state = topic.state
         subscriptions = {
-            each.name: self._subscription_stats(topic, each) for each in state.subscriptions.values()
+            name: self._subscription_stats(topic, each) for name, each in sorted(topic.subscriptions.items())
         }
         ledgers = [LedgerStats(each.id, each.entries, each.size, each.sealed) for each in state.ledgers]
         return TopicStats(
@@ -96,7 +102,7 @@ class Admin:
             first=str(topic.id_of(topic.first)) if topic.visible > topic.first else "-",
             last=str(topic.last_id()) if topic.visible > topic.first else "-",
             entries=topic.visible - topic.first,
-            size_bytes=sum(each.size for each in state.ledgers),
+            size_bytes=state.ledgers.size,
             terminated=state.terminated,
             producers=sorted(each.name for each in state.producers.values()),
             ledgers=ledgers,
@@ -150,15 +156,19 @@ class Admin:
 
     # -- subscriptions ---------------------------------------------------------------------------------
 
-    async def create_subscription(self, topic: str, name: str, start: Start = "latest") -> None:
-        """Create a durable subscription.
+    async def create_subscription(
+        self, topic: str, name: str, start: Start = "latest", *, after: bool = False
+    ) -> None:
+        """Create a durable subscription at a place in its topic; with `after`, behind that message.
 
         Raises:
             Exists: the topic has a subscription of that name.
+            Misuse: the topic has no message of that id.
         """
         checked_name(name, "a subscription")
         where = await self._broker.ensure_topic(topic)
-        await self._broker.create_subscription(where, name, start)
+        ordinal = await where.place(start, exact=True, after=after)
+        await self._broker.create_subscription_at(where, name, ordinal)
 
     async def delete_subscription(self, topic: str, name: str, force: bool = False) -> None:
         """Delete a subscription.
@@ -177,20 +187,22 @@ class Admin:
         """Return stats of a subscription's cursor and its consumers."""
         return self._subscription_stats(*self._subscription(topic, name))
 
-    async def reset(self, topic: str, name: str, to: Start, timeout: float | None = None) -> None:
-        """Reset a subscription to another place in its topic.
+    async def reset(
+        self, topic: str, name: str, to: Start, timeout: float | None = None, *, after: bool = False
+    ) -> None:
+        """Reset a subscription to another place in its topic; with `after`, behind that message.
 
         After the call, no message of an earlier read is delivered, and no earlier acknowledgement has an
         effect.
 
         Raises:
+            Misuse: the topic has no message of that id.
             CursorModifying: another reset was under way until the timeout. Nothing was changed.
             Timeout: it is not known whether the reset happened; call again, or look at the stats.
         """
         where, subscription = self._subscription(topic, name)
-        target = await self._broker.place(where, to)
         dispatcher = self._broker.dispatcher(where, subscription)
-        await dispatcher.reset(target, self._broker.options.reset_timeout_s if timeout is None else timeout)
+        await self._broker.reset(where, dispatcher, to, timeout, exact=True, after=after)
 
     async def skip(self, topic: str, name: str, count: int) -> None:
         """Acknowledge the next `count` entries of the backlog."""
@@ -229,7 +241,7 @@ class Admin:
     async def examine(self, topic: str, start: Start = "earliest", count: int = 1) -> list[TopicMessage]:
         """Return messages from a place on, acknowledged or not. Changes nothing."""
         where = self._topic(topic)
-        ordinal, found = await self._broker.place(where, start), list[TopicMessage]()
+        ordinal, found = await where.place(start), list[TopicMessage]()
         while len(found) < count:
             entries = await where.read_on(ordinal, count - len(found), PEEK_BYTES)
             if entries is None:
@@ -256,7 +268,7 @@ class Admin:
     async def time_of(self, topic: str, time: datetime | int) -> MessageId:
         """Return the id of the first message from a time on, or the last id."""
         where = self._topic(topic)
-        ordinal = await self._broker.place(where, time)
+        ordinal = await where.place(time)
         return where.id_of(ordinal) if ordinal < where.visible else where.last_id()
 
     # -- tenants and namespaces ------------------------------------------------------------------------
@@ -369,17 +381,13 @@ class Admin:
 
     def _subscription(self, topic: str, name: str) -> tuple[Topic, SubscriptionState]:
         where = self._topic(topic)
-        subscription = where.state.subscriptions.get(name)
-        if subscription is None:
-            known = ", ".join(sorted(where.state.subscriptions)) or "none"
-            raise NotFound(f"{where.state.name} has no subscription {name!r}; it has: {known}")
-        return where, subscription
+        return where, where.subscription(name)
 
     async def _submit(self, event: Any) -> Any:
         return await self._broker.engine.submit(event)
 
     def _subscription_stats(self, topic: Topic, subscription: SubscriptionState) -> SubscriptionStats:
-        dispatcher = topic.dispatchers.get(subscription.id)
+        dispatcher = topic.dispatcher_of(subscription)
         acks = subscription.acks
         read = acks.acked_to if dispatcher is None else dispatcher.read_position
         return SubscriptionStats(

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 from holdfast._core import Batch, TopicMessage
 from holdfast.arguments import checked_timeout, checked_whole
 from holdfast.broker.dispatch.types import require_delay, require_options
-from holdfast.broker.options import SECONDS_MOST
 from holdfast.broker.state import SubscriptionType
 from holdfast.errors import Closed, Misuse, Timeout
 from holdfast.ids import MessageId
@@ -198,7 +197,7 @@ class Receiver(ABC):
         if self._session:
             await self._broker.sessions.leave(self._session)
         assert self._topic is not None
-        self._broker.abandoned(self._topic, dispatcher)
+        self._broker.volatile.release(self._topic, dispatcher)
         self._inbox.closed(Closed(f"this {type(self).__name__.lower()} of {self._topic_name} was closed"))
 
     async def receive(self, timeout: float | None = None) -> TopicMessage:
@@ -263,7 +262,7 @@ class Receiver(ABC):
                 raise
         except BaseException:
             assert self._topic is not None
-            self._broker.abandoned(self._topic, dispatcher)
+            self._broker.volatile.release(self._topic, dispatcher)
             raise
         self._dispatcher, self._id = dispatcher, id_
 
@@ -280,18 +279,16 @@ class Receiver(ABC):
     async def seek(self, to: Start, timeout: float | None = None) -> None:
         """Continue from another place in the topic.
 
-        After the call, no message of an earlier read arrives, and no earlier acknowledgement has an effect.
+        An id that the topic does not have stands for the next message. After the call, no message of an
+        earlier read arrives, and no earlier acknowledgement has an effect.
 
         Raises:
             CursorModifying: another reset was under way until the timeout. Nothing was changed.
             Timeout: it is not known whether the reset happened; call again, or look at the stats.
         """
         dispatcher = self._serving()
-        timeout = self._broker.options.reset_timeout_s if timeout is None else checked_timeout(timeout)
         assert self._topic is not None
-        target = await self._broker.place(self._topic, to)
-        await dispatcher.reset(target, SECONDS_MOST if timeout is None else timeout)
-        self._next = target
+        self._next = await self._broker.reset(self._topic, dispatcher, to, timeout)
 
 
 class Consumer(Receiver):
@@ -359,7 +356,7 @@ class Consumer(Receiver):
         self._topic = topic = await broker.ensure_topic(self._topic_name)
         self.name = self.name or f"consumer-{broker.random.token(4).hex()}"
         if not self._durable:
-            self._attach(await broker.volatile_dispatcher(topic, self.subscription, self._start))
+            self._attach(await broker.volatile.open(topic, self.subscription, self._start))
             return
         subscription = await broker.ensure_subscription(topic, self.subscription, self._start)
         session = await broker.sessions.join(subscription, self.name, self.type, self._priority)
@@ -395,8 +392,6 @@ class Consumer(Receiver):
 
     async def ack_cumulative(self, message: TopicMessage, receipt: bool | None = None) -> None:
         """Acknowledge this message and all before it. Not on a shared subscription."""
-        if self.type == "shared":
-            raise Misuse("a shared subscription has no order: acknowledge its messages one by one")
         wait = self._receipts if receipt is None else receipt
         done = self._serving().ack_cumulative(message, receipt=wait)
         if done is not None:
@@ -440,7 +435,7 @@ class Reader(Receiver):
     async def open(self) -> None:
         self._require_closed()
         self._topic = topic = await self._broker.ensure_topic(self._topic_name)
-        dispatcher = await self._broker.volatile_dispatcher(topic, None, self._start)
+        dispatcher = await self._broker.volatile.open(topic, None, self._start)
         self._next = dispatcher.read_position
         self._take_place(dispatcher, "reader", 0, "exclusive", None)
 

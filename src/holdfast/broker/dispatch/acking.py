@@ -25,7 +25,7 @@ from holdfast.broker.dispatch.types import Cursor, Submit
 from holdfast.broker.events import Ack
 from holdfast.errors import HoldfastError, Misuse, Outdated
 from holdfast.ids import BATCH_MESSAGES_MAX
-from holdfast.ledger.acks import pack_bits
+from holdfast.ledger import pack_bits
 
 Ranges = Sequence[tuple[int, int]]
 Receipt = asyncio.Future[None]

@@ -291,9 +291,9 @@ class Dispatcher:
         """Acknowledge a message and all before it.
 
         Raises:
-            Misuse: the subscription is shared, so its messages have no order.
+            Misuse: the subscription is shared.
         """
-        self._require_order()
+        self.require_order()
         return self._acking.cumulative(
             message.ordinal,
             message.reset_number,
@@ -303,20 +303,26 @@ class Dispatcher:
             exact=True,
         )
 
-    def ack_up_to(
-        self, ordinal: int, reset_number: int, receipt: bool = False, index: int = -1, size: int = 1
-    ) -> Receipt | None:
-        """As `ack_cumulative`, by ordinal; with `index`, up to that message of a batch of `size`.
+    def ack_up_to(self, ordinal: int, reset_number: int, receipt: bool = False) -> Receipt | None:
+        """As `ack_cumulative`, by ordinal: the whole entry, and all before it.
 
         The number is that of a session: an entry that was not delivered since the last reset is not
         acknowledged.
         """
-        self._require_order()
-        return self._acking.cumulative(ordinal, reset_number, receipt, index, size)
+        self.require_order()
+        return self._acking.cumulative(ordinal, reset_number, receipt)
 
-    def _require_order(self) -> None:
+    def require_order(self) -> None:
+        """Check that acknowledgements may be cumulative.
+
+        Raises:
+            Misuse: the subscription is shared, so its messages have no order.
+        """
         if self._type == "shared":
-            raise Misuse("a shared subscription has no order: acknowledge its messages one by one")
+            raise Misuse(
+                f"subscription {self._cursor.name} is shared, so its messages have no order; acknowledge "
+                "them one by one, not cumulatively"
+            )
 
     # -- redelivery ------------------------------------------------------------------------------------
 
@@ -399,15 +405,19 @@ class Dispatcher:
         """The ordinal below which everything is acknowledged."""
         return self._cursor.acks.acked_to
 
-    async def reset(self, target: int, timeout_s: float = 30.0) -> Revision:
+    async def reset(self, target: int, timeout_s: float | None = None) -> Revision:
         """Reset the subscription to an ordinal, forward or back. Durable when it returns.
+
+        `timeout_s` None: the option `reset_timeout_s`.
 
         Raises:
             CursorModifying: other resets came first, or took until the timeout. Nothing was changed.
             Timeout: the reset is under way, and may still happen; the reset number tells.
             Closed: the dispatcher is closed.
         """
-        return await self._resetting.reset(target, timeout_s)
+        return await self._resetting.reset(
+            target, self.options.reset_timeout_s if timeout_s is None else timeout_s
+        )
 
     async def advance(
         self, *, to: int | None = None, skip: int | None = None, timeout_s: float | None = None

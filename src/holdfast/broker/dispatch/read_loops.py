@@ -301,6 +301,7 @@ class Reading:
             return True
         if isinstance(error, Corrupt):
             self._damaged = (read.start, error)
+            self._topic.note_damage(read.start)
             self._damage(error)
         self.last_error = str(error)
         self._retry_s = min(max(2 * self._retry_s, self._options.retry_first_s), self._options.retry_most_s)

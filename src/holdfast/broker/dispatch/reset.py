@@ -92,7 +92,7 @@ class Resetting:
         token = self._random.token(16)
         while True:
             self._require_open()
-            window = self.revision.start(token, self._options.guard_s)
+            window = self.revision.start(token, self._options.reset_timeout_s)
             if window is not None:
                 break
             try:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from holdfast.broker.dispatch.types import ConsumerStats, Diagnosis, Reason
+from holdfast.formatting import plural
 
 
 @dataclass(frozen=True)
@@ -71,30 +72,30 @@ def _reason(look: Look) -> tuple[str, str]:
     if look.damaged:
         return Reason.READ_FAILED, f"the next entry is damaged: {look.damaged}"
     if not served:
-        return Reason.NO_CONSUMERS, f"{look.backlog} entries, and no consumer"
+        return Reason.NO_CONSUMERS, f"{plural(look.backlog, 'entry')}, and no consumer"
     if look.unread == 0 and look.reading is None:
         holders = _holders(look.consumers)
         if look.delayed:
-            text = (
-                f"{look.delayed} entries wait for redelivery, the first in {look.delayed_s:.1f} s; {holders}"
-            )
+            delayed = plural(look.delayed, "entry")
+            text = f"{delayed} to redeliver later, the first in {look.delayed_s:.1f} s; {holders}"
             return Reason.DELAYED, text
         return Reason.ALL_PENDING, f"all entries were delivered and are not acknowledged: {holders}"
+    unread = plural(look.unread, "entry")
     if not willing:
         paused = [each for each in served if each.paused and each.permits > 0]
-        text = f"{look.unread} entries to read, no permits at {_names(served)}: the queues there are full"
+        text = f"{unread} to read, no permits at {_names(served)}: the queues there are full"
         if paused:
-            text = f"{look.unread} entries to read, and {_names(paused)} do not read what they were sent"
+            text = f"{unread} to read, and {_names(paused)} do not read what they were sent"
         return Reason.NO_PERMITS, text
     if look.unacked_max and all(each.pending_messages >= look.unacked_max for each in willing):
-        text = f"a consumer may hold {look.unacked_max} unacknowledged messages: {_holders(served)}"
+        text = f"a consumer may hold {plural(look.unacked_max, 'unacknowledged message')}: {_holders(served)}"
         return Reason.UNACKED_LIMIT, text
     if look.reading is not None:
         kind, start, age_s = look.reading
         return Reason.READ_IN_FLIGHT, f"a {kind} read from {start} on has been in flight for {age_s:.1f} s"
     if look.read_error:
         return Reason.READ_FAILED, f"the last read failed, and is retried: {look.read_error}"
-    return Reason.NOTHING, f"{look.unread} entries to read, permits at {_names(willing)}, no read in flight"
+    return Reason.NOTHING, f"{unread} to read, permits at {_names(willing)}, no read in flight"
 
 
 def _names(consumers: Sequence[ConsumerStats]) -> str:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Protocol, TypeAlias
 
 from holdfast._core import Batch, Entries
 from holdfast.broker.dispatch.revision import Revision
 from holdfast.broker.events import Event
-from holdfast.broker.options import SECONDS_MOST
+from holdfast.broker.options import SECONDS_MOST, DeliveryOptions
 from holdfast.broker.state import SubscriptionType
 from holdfast.errors import Misuse
-from holdfast.ledger.acks import AckState
+from holdfast.ledger import AckState
 
 Submit: TypeAlias = Callable[[Event], "asyncio.Future[Any]"]
 """Puts an event into the one order; the future has its outcome when it is stable."""
@@ -65,6 +65,9 @@ class TopicReader(Protocol):
     async def read(self, ordinal: int, count_max: int, size_max: int) -> Entries:
         """Read a run of at least one entry from an ordinal on."""
 
+    def note_damage(self, ordinal: int) -> None:
+        """Remember an entry that could not be read."""
+
 
 class Cursor(Protocol):
     """The state of a subscription. Only events change it."""
@@ -108,8 +111,8 @@ class Endpoint(Protocol):
 
 
 @dataclass(frozen=True)
-class DispatchOptions:
-    """Options of a dispatcher.
+class DispatchOptions(DeliveryOptions):
+    """Options of a dispatcher: those of its broker, and fixed sizes and times.
 
     Example:
         >>> DispatchOptions(nack_first_s=0.5).nack_factor
@@ -123,22 +126,18 @@ class DispatchOptions:
     read its socket costs one such read beyond its write buffer."""
     turn_entries: int = 20
     """Entries that one consumer of a shared subscription gets before the next one's turn."""
-    unacked_max: int = 0
-    """Unacknowledged messages at which a consumer gets no more; 0: no limit."""
-    nack_first_s: float = 1.0
-    """Delay of redelivery after the first negative acknowledgement of a message."""
     nack_factor: float = 2.0
-    """Factor by which the delay grows with every further one."""
-    nack_most_s: float = 60.0
-    guard_s: float = 30.0
-    """Time after which a reset without an outcome is fenced. The fence is retried at this interval."""
+    """Factor by which the delay of redelivery grows with each negative acknowledgement of a message."""
     retry_first_s: float = 0.1
     """Delay after a read that failed. It doubles up to `retry_most_s`."""
     retry_most_s: float = 10.0
-    skip_damaged: bool = False
-    """Skip damaged entries: acknowledge and count them. Else consumers get the error."""
     stuck_after_s: float = 30.0
     """Time without progress after which a backlog with consumers is reported as stuck."""
+
+    @classmethod
+    def of(cls, options: DeliveryOptions) -> DispatchOptions:
+        """Take the shared options from those of a broker."""
+        return cls(**{each.name: getattr(options, each.name) for each in fields(DeliveryOptions)})
 
     def back_off(self, delay_s: float | None) -> tuple[float, float, float]:
         """Return the first delay of redelivery, its factor and the longest delay.

@@ -1,16 +1,46 @@
-"""Volatile subscriptions: cursors in memory, changed by the same events, which are applied at once."""
+"""Volatile subscriptions: cursors in memory, changed by the same events, which are applied at once.
+
+The life of a volatile subscription, which `VolatileSubscriptions` alone changes:
+
+```
+            open               release, without a consumer
+  ─────────────────► served ──────────────────────────────────► ended
+                     │    ▲                                       ▲
+  release(keep_s),   │    │ find, open                            │
+  without a consumer ▼    │            keep_s are over            │
+                      kept ───────────────────────────────────────┘
+```
+
+served
+    Consumers are attached, or a caller of `find` or `open` is about to attach one.
+kept
+    No consumer is attached, and its clients are expected back: a seek or an unload has closed them. Their
+    position stays.
+ended
+    Its dispatcher is closed, and its name is free. A deleted topic or a closing broker ends it, too.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any, cast
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
-from holdfast.broker.dispatch.types import TopicReader
+from holdfast.broker.dispatch.types import Cursor, Submit, TopicReader
 from holdfast.broker.events import Event
 from holdfast.broker.events.base import Context
 from holdfast.broker.state import BrokerState, SubscriptionState
-from holdfast.errors import HoldfastError
-from holdfast.ledger.acks import AckState
+from holdfast.errors import Closed, HoldfastError, NotFound
+from holdfast.ledger import AckState
+
+if TYPE_CHECKING:
+    from holdfast.broker.api.consumer import Start
+    from holdfast.broker.broker import Broker
+    from holdfast.broker.dispatch.dispatcher import Dispatcher
+    from holdfast.broker.topic import Topic
+
+Serve: TypeAlias = "Callable[[Topic, Cursor, Submit], Dispatcher]"
+"""Creates the dispatcher of a cursor, and gives it to its topic."""
 
 
 class _Reach:
@@ -79,3 +109,89 @@ class VolatileSubscription(SubscriptionState):
     def apply(self, event: Event) -> Any:
         """Apply an event of this subscription, and return its outcome."""
         return event.apply(cast(BrokerState, self._state), Context(None, 0))
+
+
+class VolatileSubscriptions:
+    """The volatile subscriptions of a broker: it alone creates, keeps and ends them.
+
+    Each call of `find` or `open` is followed by a consumer that joins, or by `release`.
+    """
+
+    def __init__(self, broker: Broker, serve: Serve) -> None:
+        self._broker = broker
+        self._serve = serve
+        self._opened = 0
+        self._kept: dict[Dispatcher, asyncio.TimerHandle] = {}
+
+    @property
+    def kept(self) -> int:
+        """Number of subscriptions whose clients are expected back."""
+        return len(self._kept)
+
+    def find(self, topic: Topic, name: str) -> Dispatcher | None:
+        """Return the dispatcher of a subscription that is served or kept; it is served then."""
+        dispatcher = topic.volatile.get(name)
+        if dispatcher is not None:
+            self._forget_timer(dispatcher)
+        return dispatcher
+
+    async def open(self, topic: Topic, name: str | None, start: Start) -> Dispatcher:
+        """Return the dispatcher of a subscription, which begins at `start` if it is new.
+
+        None as the name: a subscription of one reader.
+
+        Raises:
+            NotFound: the topic was deleted.
+        """
+        found = None if name is None else self.find(topic, name)
+        if found is not None:
+            return found
+        place = await topic.place(start)
+        if topic.id not in self._broker.topics:
+            raise NotFound(f"{topic.name} was deleted meanwhile; open it again")
+        found = None if name is None else self.find(topic, name)
+        if found is not None:
+            return found  # created by another caller meanwhile
+        self._opened += 1
+        cursor = VolatileSubscription(topic, -self._opened, name or f"reader-{self._opened}", place)
+        dispatcher = self._serve(topic, cursor, cursor.submit)
+        if name is not None:
+            topic.volatile[name] = dispatcher
+        return dispatcher
+
+    def release(self, topic: Topic, dispatcher: Dispatcher, keep_s: float | None = None) -> None:
+        """End a subscription without consumers: at once, or unless it is found in `keep_s`.
+
+        A durable subscription, or one that has consumers, stays as it is.
+        """
+        if dispatcher.consumers or dispatcher.subscription[0] >= 0:
+            return
+        if keep_s is None:
+            self._end(topic, dispatcher)
+        elif dispatcher not in self._kept:
+            self._kept[dispatcher] = asyncio.get_running_loop().call_later(
+                keep_s, self._time_is_up, topic, dispatcher
+            )
+
+    def close(self) -> None:
+        """Cancel the timers of kept subscriptions: the broker closes all dispatchers."""
+        for dispatcher in [*self._kept]:
+            self._forget_timer(dispatcher)
+
+    def _time_is_up(self, topic: Topic, dispatcher: Dispatcher) -> None:
+        self._forget_timer(dispatcher)
+        self.release(topic, dispatcher)
+
+    def _forget_timer(self, dispatcher: Dispatcher) -> None:
+        timer = self._kept.pop(dispatcher, None)
+        if timer is not None:
+            timer.cancel()
+
+    def _end(self, topic: Topic, dispatcher: Dispatcher) -> None:
+        self._forget_timer(dispatcher)
+        id, name = dispatcher.subscription  # noqa: A001
+        if topic.dispatchers.get(id) is dispatcher:
+            topic.forget(id)
+            dispatcher.close(Closed("its last consumer has left"))
+        if topic.volatile.get(name) is dispatcher:
+            del topic.volatile[name]

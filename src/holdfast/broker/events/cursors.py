@@ -5,13 +5,14 @@ from __future__ import annotations
 import msgspec
 
 from holdfast.broker.events.base import Context, Event, event
-from holdfast.broker.events.notices import SubscriptionMoved
+from holdfast.broker.events.notices import SubscriptionGone, SubscriptionMoved
 from holdfast.broker.events.outcomes import Done, Revised, SubscriptionCreated
-from holdfast.broker.events.sessions import remove_subscription
+from holdfast.broker.events.sessions import remove_consumer
 from holdfast.broker.state import BrokerState, SubscriptionState
 from holdfast.errors import Busy, CursorModifying, Exists, Outdated
+from holdfast.formatting import plural
 from holdfast.ids import require_left
-from holdfast.ledger.acks import AckState
+from holdfast.ledger import AckState
 from holdfast.names import checked_name
 
 
@@ -44,6 +45,19 @@ class SubscriptionCreate(Event, frozen=True):
         return SubscriptionCreated(subscription.id, start)
 
 
+def delete_subscription(
+    state: BrokerState, context: Context, subscription: SubscriptionState, reason: str
+) -> None:
+    """Delete a subscription with its consumers."""
+    for session in sorted(subscription.consumers):
+        remove_consumer(state, context, subscription, session, reason)
+    topic = state.topics[subscription.topic]
+    del topic.subscriptions[subscription.name]
+    del state.subscriptions[subscription.id]
+    state.touch(subscription)
+    context.notices.append(SubscriptionGone(subscription))
+
+
 @event(31)
 class SubscriptionDelete(Event, frozen=True):
     """Delete a subscription. Without `force` only if it has no consumer."""
@@ -54,9 +68,9 @@ class SubscriptionDelete(Event, frozen=True):
     def apply(self, state: BrokerState, context: Context) -> Done:
         subscription = state.require_subscription(self.subscription)
         if subscription.consumers and not self.force:
-            count = len(subscription.consumers)
-            raise Busy(f"the subscription {subscription.name!r} has {count} consumers; close them, or force")
-        remove_subscription(state, context, subscription, "the subscription was deleted")
+            count = plural(len(subscription.consumers), "consumer")
+            raise Busy(f"the subscription {subscription.name!r} has {count}; close all of them, or force")
+        delete_subscription(state, context, subscription, "the subscription was deleted")
         return Done()
 
 

@@ -6,10 +6,10 @@ import msgspec
 
 from holdfast.broker.events.base import Context, Event, event
 from holdfast.broker.events.outcomes import Done
-from holdfast.broker.events.sessions import remove_topic
-from holdfast.broker.events.topics import changed
+from holdfast.broker.events.topics import changed, delete_topic
 from holdfast.broker.state import SILENT, BrokerState, Policies, Tenant
 from holdfast.errors import Busy, Exists
+from holdfast.formatting import plural
 from holdfast.names import namespace_name, tenant_name
 
 
@@ -65,7 +65,8 @@ class TenantDelete(Event, frozen=True):
         namespaces.require_tenant(self.name)
         held = namespaces.of(self.name)
         if held and not self.force:
-            raise Busy(f"the tenant {self.name} has {len(held)} namespaces; delete them first, or force")
+            count = plural(len(held), "namespace")
+            raise Busy(f"the tenant {self.name} has {count}; delete all of them first, or force")
         for name in held:
             remove_namespace(state, context, name)
         del namespaces.tenants[self.name]
@@ -137,7 +138,8 @@ class NamespaceDelete(Event, frozen=True):
         state.namespaces.require(self.name)
         topics = sum(topic.namespace == self.name for topic in state.topics.values())
         if topics and not self.force:
-            raise Busy(f"the namespace {self.name} has {topics} topics; delete them first, or force")
+            count = plural(topics, "topic")
+            raise Busy(f"the namespace {self.name} has {count}; delete all of them first, or force")
         remove_namespace(state, context, self.name)
         return Done()
 
@@ -146,5 +148,5 @@ def remove_namespace(state: BrokerState, context: Context, name: str) -> None:
     """Delete a namespace and its topics."""
     for _, topic in sorted(state.topics.items()):
         if topic.namespace == name:
-            remove_topic(state, context, topic)
+            delete_topic(state, context, topic)
     set_policies(state, name, None)

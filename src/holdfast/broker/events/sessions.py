@@ -10,13 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from holdfast.broker.events.base import Context, Event, event
-from holdfast.broker.events.notices import (
-    ConsumerGone,
-    ProducerGone,
-    ProducerReady,
-    SubscriptionGone,
-    TopicGone,
-)
+from holdfast.broker.events.notices import ConsumerGone, ProducerGone, ProducerReady
 from holdfast.broker.events.outcomes import ConsumerJoined, Done, ProducerOpened
 from holdfast.broker.state import (
     Access,
@@ -28,6 +22,7 @@ from holdfast.broker.state import (
     TopicState,
 )
 from holdfast.errors import Busy, Fenced, Misuse, Terminated
+from holdfast.formatting import plural
 from holdfast.group import Member
 from holdfast.ids import require_left
 from holdfast.names import checked_name
@@ -87,32 +82,6 @@ def remove_consumer(
     state.touch(subscription)
     if reason is not None:
         context.notices.append(ConsumerGone(subscription, gone, reason))
-
-
-def remove_subscription(
-    state: BrokerState, context: Context, subscription: SubscriptionState, reason: str
-) -> None:
-    """Delete a subscription with its consumers."""
-    for session in sorted(subscription.consumers):
-        remove_consumer(state, context, subscription, session, reason)
-    topic = state.topics[subscription.topic]
-    del topic.subscriptions[subscription.name]
-    del state.subscriptions[subscription.id]
-    state.touch(subscription)
-    context.notices.append(SubscriptionGone(subscription))
-
-
-def remove_topic(state: BrokerState, context: Context, topic: TopicState) -> None:
-    """Delete a topic with its entries, subscriptions and sessions."""
-    state.refresh(topic)
-    end_producers(state, context, topic, "the topic was deleted")
-    for _, subscription in sorted(topic.subscriptions.items()):
-        remove_subscription(state, context, subscription, "the topic was deleted")
-    state.drop_ledgers(topic, len(topic.ledgers))
-    state.log.remove_topic(topic.id)
-    del state.topics[topic.id]
-    del state.names[topic.name]
-    context.notices.append(TopicGone(topic))
 
 
 def end_sessions(state: BrokerState, context: Context, sessions: Iterable[int], reason: str) -> None:
@@ -214,7 +183,8 @@ class ProducerOpen(Event, frozen=True):
         if self.access == "shared" and exclusive:
             raise Busy(f"{topic.name} has an exclusive producer, or one that waits to be; wait for its end")
         if self.access == "exclusive" and (others or waiting):
-            raise Busy(f"{topic.name} has {others} attached and {waiting} waiting producers; wait, or fence")
+            there_are = f"{plural(others, 'attached producer')} and {waiting} waiting"
+            raise Busy(f"{topic.name} has {there_are}; wait, or fence")
         if self.access != "shared" and 0 <= self.epoch < topic.epoch:
             raise Fenced(
                 f"{topic.name} had another exclusive producer since: its epoch is {topic.epoch}, "

@@ -10,6 +10,7 @@ from holdfast.broker.events.base import Context, Event, event
 from holdfast.broker.events.outcomes import Committed, Done, Staged
 from holdfast.broker.state import BrokerState, Sink, StageState, StageTopic
 from holdfast.errors import Corrupt, Misuse, NotFound, Terminated
+from holdfast.formatting import plural
 from holdfast.ids import require_left
 
 
@@ -71,7 +72,7 @@ class StageAppend(Event, frozen=True):
         if not self.entries or self.at + len(self.entries) == part.count:
             return Staged(part.count, part.digest)  # a repetition
         if self.at != part.count:
-            raise Misuse(f"the stage has {part.count} entries for {topic.name}, not {self.at}")
+            raise Misuse(f"the stage has {plural(part.count, 'entry')} for {topic.name}, not {self.at}")
         require_left(state.next_topic, "ids of topics")
         if max(map(len, self.entries)) > ENTRY_BYTES_MAX:
             raise Misuse(
@@ -172,8 +173,8 @@ class SinkCommit(Event, frozen=True):
         part = stage.topics.get(topic) or StageTopic(topic)
         if (part.count, part.digest) != (count, digest):
             raise Corrupt(
-                f"stage {id.hex()} has {part.count} entries for {where.name} with digest {part.digest}; "
-                f"its receipt says {count} with {digest}; stage the batch again"
+                f"stage {id.hex()} has {plural(part.count, 'entry')} for {where.name} with digest "
+                f"{part.digest}; its receipt says {count} with {digest}; stage the batch again"
             )
         return part
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import msgspec
 
 from holdfast.broker.events.base import Context, Event, event
-from holdfast.broker.events.notices import LedgersGone, SubscriptionMoved, TopicAdded, TopicClosed
+from holdfast.broker.events.cursors import delete_subscription
+from holdfast.broker.events.notices import LedgersGone, SubscriptionMoved, TopicAdded, TopicClosed, TopicGone
 from holdfast.broker.events.outcomes import NO_ID, Done, TopicCreated, TopicTerminated, Trimmed
-from holdfast.broker.events.sessions import remove_topic
+from holdfast.broker.events.sessions import end_producers
 from holdfast.broker.state import BrokerState, Policies, TopicState
 from holdfast.errors import Busy, Exists, Misuse
+from holdfast.formatting import plural
 from holdfast.ids import require_left
 from holdfast.names import namespace_of, topic_name
 
@@ -47,6 +49,19 @@ class TopicCreate(Event, frozen=True):
         return TopicCreated(topic.id)
 
 
+def delete_topic(state: BrokerState, context: Context, topic: TopicState) -> None:
+    """Delete a topic with its entries, subscriptions and sessions."""
+    state.refresh(topic)
+    end_producers(state, context, topic, "the topic was deleted")
+    for _, subscription in sorted(topic.subscriptions.items()):
+        delete_subscription(state, context, subscription, "the topic was deleted")
+    state.drop_ledgers(topic, len(topic.ledgers))
+    state.log.remove_topic(topic.id)
+    del state.topics[topic.id]
+    del state.names[topic.name]
+    context.notices.append(TopicGone(topic))
+
+
 @event(11)
 class TopicDelete(Event, frozen=True):
     """Delete a topic. Without `force` only if it has no subscription and no producer."""
@@ -59,11 +74,9 @@ class TopicDelete(Event, frozen=True):
         if not self.force:
             counts = (len(topic.producers) + len(topic.waiting), len(topic.subscriptions))
             if any(counts):
-                raise Busy(
-                    f"{topic.name} has {counts[0]} producers and {counts[1]} subscriptions; "
-                    "remove them first, or force"
-                )
-        remove_topic(state, context, topic)
+                there_are = f"{plural(counts[0], 'producer')} and {plural(counts[1], 'subscription')}"
+                raise Busy(f"{topic.name} has {there_are}; close and delete all of them first, or force")
+        delete_topic(state, context, topic)
         return Done()
 
 

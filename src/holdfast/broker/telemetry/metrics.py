@@ -97,6 +97,11 @@ HELP = {
     "holdfast_ingest_messages_total": ("counter", "Messages stored from ingest queues since the start."),
     "holdfast_ingest_bytes_total": ("counter", "Bytes of these messages."),
     "holdfast_ingest_refused_total": ("counter", "Local producers that were not let in."),
+    "holdfast_tap_connected": ("gauge", "1 while a tap is connected to its service, and that is offered."),
+    "holdfast_tap_messages_total": ("counter", "Samples that a tap stored since the start."),
+    "holdfast_tap_bytes_total": ("counter", "Bytes of these samples."),
+    "holdfast_tap_missed_total": ("counter", "Samples that a tap missed: the service was faster."),
+    "holdfast_tap_errors_total": ("counter", "Failed attempts of a tap to connect, to read or to store."),
 }
 
 
@@ -146,8 +151,8 @@ def collect(broker: Broker, page: Page) -> Iterator[None]:
     """Add all metrics to the page; pause after each topic and each subscription."""
     base = label("cluster", broker.options.cluster)
     page.add(base, _of_broker(broker))
-    for meter in broker.meters:
-        page.add(base, meter())
+    for meter, labels in broker.meters:
+        page.add(f"{base},{labels}" if labels else base, meter())
     namespaces = dict.fromkeys(broker.machine.state.namespaces.policies, 0)
     for topic in list(broker.topics.values()):
         if broker.is_deleted(topic):  # perhaps in the last pause
@@ -204,7 +209,7 @@ def _classes(name: str, names: Sequence[str], counts: Sequence[int], total: floa
 
 
 def _of_subscription(broker: Broker, topic: Topic, subscription: SubscriptionState) -> Iterator[Sample]:
-    dispatcher = topic.dispatchers.get(subscription.id)
+    dispatcher = topic.dispatcher_of(subscription)
     yield "pulsar_subscription_back_log", topic.backlog(subscription)
     handed = Handed(0, 0) if dispatcher is None else dispatcher.handed
     rates = broker.rates.per_second(("subscription", subscription.id), handed)

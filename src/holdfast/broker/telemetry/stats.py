@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from holdfast.broker.dispatch.types import DispatcherStats
-    from holdfast.ledger.store import StoreStats
+    from holdfast.ledger import StoreStats
 
 
 @dataclass(frozen=True)

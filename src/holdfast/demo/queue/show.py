@@ -17,8 +17,8 @@ from holdfast.demo import stage
 from holdfast.demo.queue.account import Account, balance
 from holdfast.demo.queue.workers import Job, start
 from holdfast.demo.stage import View
-from holdfast.memory.findings import faults_of
-from holdfast.memory.stats import stats_of
+from holdfast.formatting import plural
+from holdfast.memory import faults_of, stats_of
 
 CAPACITY = 8 << 20
 STOP_SHARE = 0.15
@@ -234,7 +234,7 @@ class Show(stage.Stage):
         seen = self._seen()
         mine = [each for each in seen.holders if each.pid == pid] if seen else []
         taken, writing = sum(each.taken for each in mine), sum(each.writing + each.fenced for each in mine)
-        parts = [f"{taken} message{'' if taken == 1 else 's'} in its hands"] if taken else []
+        parts = [f"{plural(taken, 'message')} in its hands"] if taken else []
         if writing:
             parts.append(f"{writing} half written")
         return f" with {' and '.join(parts)}" if parts else ""

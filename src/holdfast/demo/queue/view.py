@@ -8,6 +8,7 @@ from typing import TextIO
 from holdfast import QueueStats
 from holdfast.demo.queue.show import Outcome, Scene
 from holdfast.demo.stage import Lines, account_text, row
+from holdfast.formatting import plural
 
 BAR = 20
 
@@ -39,8 +40,8 @@ def picture(scene: Scene) -> list[str]:
     bar = "█" * used + "░" * (BAR - used)
     killed = scene.killed
     return [
-        f"holdfast demo: one queue, {settings.producers} producers, {settings.consumers} consumers"
-        + (", and kill -9" if settings.chaos else ""),
+        f"holdfast demo: one queue, {plural(settings.producers, 'producer')}, "
+        f"{plural(settings.consumers, 'consumer')}" + (", and kill -9" if settings.chaos else ""),
         f"{scene.phase}, {scene.elapsed:.1f} s of {settings.seconds:.0f} s",
         "",
         f"  put          {stats.put:>12,}   {scene.put_rate:>9,.0f}/s",
@@ -49,8 +50,8 @@ def picture(scene: Scene) -> list[str]:
         f"  depth        {stats.ready + stats.returned:>12,}   {bar} {stats.used_bytes / 2**20:.1f} of "
         f"{stats.capacity_bytes / 2**20:.0f} MiB, {stats.taken} in hands",
         "",
-        f"  killed       {sum(killed.values()):>12,}   {killed['producer']} producers, "
-        f"{killed['consumer']} consumers; {scene.stopped} held by SIGSTOP",
+        f"  killed       {sum(killed.values()):>12,}   {plural(killed['producer'], 'producer')}, "
+        f"{plural(killed['consumer'], 'consumer')}; {scene.stopped} held by SIGSTOP",
         f"  recovered    {stats.skipped + stats.handed_on:>12,}   {recovered_words(stats)}",
         "",
         "  producers    " + row(scene.workers, "producer"),
@@ -61,7 +62,7 @@ def picture(scene: Scene) -> list[str]:
 
 
 def recovered_words(stats: QueueStats) -> str:
-    return f"{stats.skipped} half-written skipped, {stats.handed_on} messages handed on"
+    return f"{stats.skipped} half-written skipped, {plural(stats.handed_on, 'message')} handed on"
 
 
 def account_lines(outcome: Outcome) -> list[str]:

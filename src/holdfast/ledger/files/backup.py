@@ -22,7 +22,6 @@ import msgspec
 from holdfast._core import at, crc32c, open_block, seal_block
 from holdfast.errors import Corrupt, Exists, NotFound
 from holdfast.ledger import recovery
-from holdfast.ledger.directory import StoreOptions
 from holdfast.ledger.files.doctor import examine_disk
 from holdfast.ledger.journal.files import JournalFiles
 from holdfast.ledger.journal.scan import End, JournalScan
@@ -44,8 +43,8 @@ from holdfast.ledger.layout import (
 )
 from holdfast.ledger.snapshot import format as snapshot_format
 from holdfast.ledger.snapshot.format import Meta
-from holdfast.system import Disk, File, SystemDisk
-from holdfast.system.file_steps import opened, read_file, write_all, write_file
+from holdfast.ledger.store_options import StoreOptions
+from holdfast.system import Disk, File, SystemDisk, opened, read_file, write_all, write_file, write_named_last
 
 LIST = "backup"
 """The list of a backup's files, in the backup's directory."""
@@ -191,9 +190,7 @@ class _Copier:
 
     @classmethod
     async def begin(cls, source: Disk, target: Disk) -> _Copier:
-        await _require_empty(target)
-        for directory in DIRECTORIES:
-            await target.make_directory(directory)
+        await _make_directories(target)
         return cls(source, target)
 
     async def ledgers(self, meta: Meta) -> None:
@@ -218,9 +215,7 @@ class _Copier:
             await self._target.sync_directory(directory)
         header = file_header(FileKind.BACKUP, contents.d, contents.incarnation)
         block = seal_block(BlockKind.PART, 0, 0, msgspec.msgpack.encode(contents))
-        await write_file(self._target, LIST + NEW, header + block)
-        await self._target.rename(LIST + NEW, LIST)
-        await self._target.sync_directory("")
+        await write_named_last(self._target, LIST, LIST + NEW, header + block)
         return _report(contents, self.ledger_count)
 
 
@@ -235,9 +230,7 @@ def _report(contents: Contents, ledgers: int) -> Copied:
 async def restore_disk(source: Disk, target: Disk, journal_bytes: int | None = None) -> Copied:
     """Like `restore`, on any disks."""
     contents = await read_list(source)
-    await _require_empty(target)
-    for directory in DIRECTORIES:
-        await target.make_directory(directory)
+    await _make_directories(target)
     ledgers = 0
     for item in contents.files:
         _require_inside(item.path)
@@ -292,10 +285,13 @@ def _require_inside(path: str) -> None:
         raise Corrupt(f"{LIST}: {path!r} is not a file of a data directory; do not use this backup")
 
 
-async def _require_empty(target: Disk) -> None:
+async def _make_directories(target: Disk) -> None:
+    """Create the directories of a store in an empty target."""
     names = await target.list("")
     if names:
         raise Exists(f"the target is not empty ({', '.join(names[:3])}); use a new directory")
+    for directory in DIRECTORIES:
+        await target.make_directory(directory)
 
 
 # -- bytes --------------------------------------------------------------------------------------------

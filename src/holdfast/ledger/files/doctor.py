@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.errors import Corrupt, LayoutMismatch, NotFound
+from holdfast.formatting import plural
 from holdfast.ledger import recovery
 from holdfast.ledger.files.rebuild import BlockFault, runs
 from holdfast.ledger.journal import files as journal
@@ -44,8 +45,7 @@ from holdfast.ledger.layout import (
     snapshot_path,
 )
 from holdfast.ledger.snapshot import format as snapshot_format
-from holdfast.system import Disk, File, SystemDisk
-from holdfast.system.file_steps import read_file
+from holdfast.system import Disk, File, SystemDisk, read_file
 
 RESTORE = "restore a backup"
 DAMAGED = "restore a backup, or let consumers leave it out: skip the entry, or open with skip_damaged"
@@ -287,7 +287,7 @@ class _Doctor:
                     wrong = await self._compare(file, index, run.first_entry, run.index)
             self.found.entries += entries
             if entries != extent.entries:
-                what = f"{entries} entries instead of {extent.entries}"
+                what = f"{plural(entries, 'entry')} instead of {extent.entries}"
                 self.tell(file.data_path, extent.size, what, RESTORE)
             if index is None:
                 self.note(file.index_path, None, "it is missing", "the next start rebuilds it")

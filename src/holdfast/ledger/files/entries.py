@@ -8,7 +8,7 @@ from typing import Protocol
 from holdfast._core import Entries, LedgerFiles
 from holdfast.errors import Corrupt
 from holdfast.ledger.layout import LedgerFile
-from holdfast.system.disk import in_thread
+from holdfast.system import in_thread
 
 
 class LedgerReader(Protocol):

@@ -27,8 +27,7 @@ from holdfast.ledger.layout import (
     padded,
     require_header,
 )
-from holdfast.system import Disk, File
-from holdfast.system.file_steps import opened, remove, write_all
+from holdfast.system import Disk, File, opened, remove, write_all
 
 WINDOW = 1 << 20
 _SIZE = struct.Struct("<4xI")

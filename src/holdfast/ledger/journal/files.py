@@ -15,8 +15,7 @@ import contextlib
 
 from holdfast._core import at
 from holdfast.ledger.layout import JOURNAL, NEW, PAGE, SPARE, FileKind, file_header, journal_path, number_of
-from holdfast.system import Disk, File
-from holdfast.system.file_steps import opened, remove, write_all
+from holdfast.system import Disk, File, opened, remove, write_all
 
 FILL = 1 << 20
 """How many zeros are written at a time."""

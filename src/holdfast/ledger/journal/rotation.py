@@ -111,11 +111,12 @@ class JournalRotation:
 
     async def lost(self) -> list[int]:
         """Return the files whose names other code has removed or given to other files."""
-        return [
-            number
-            for number, file in sorted(self._open.items())
-            if not await self._disk.is_named(journal_path(number), file)
-        ]
+        found = []
+        for number, file in sorted(self._open.items()):
+            # A snapshot may drop files meanwhile, before or during the look at the name.
+            if number in self._open and not await self._disk.is_named(journal_path(number), file):
+                found.append(number)
+        return [number for number in found if number in self._open]
 
     async def forget(self, number: int) -> None:
         """Close a lost file, after the writer has another one."""

@@ -52,8 +52,7 @@ from holdfast.ledger.layout import (
     require_header,
     salt_of,
 )
-from holdfast.system import Disk, File
-from holdfast.system.file_steps import opened, write_all
+from holdfast.system import Disk, File, opened, write_all
 
 WINDOW = 1 << 20
 """How many bytes are read at once."""

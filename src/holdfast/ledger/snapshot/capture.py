@@ -22,8 +22,7 @@ from holdfast.ledger.recovery import Captured
 from holdfast.ledger.snapshot import format as snapshot_format
 from holdfast.ledger.snapshot.format import Meta
 from holdfast.ledger.writer import RoundWriter, Unsynced
-from holdfast.system import Disk, File
-from holdfast.system.file_steps import remove
+from holdfast.system import Disk, File, remove
 
 
 def summary(

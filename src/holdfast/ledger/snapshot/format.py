@@ -39,8 +39,7 @@ from holdfast.ledger.layout import (
     require_header,
     snapshot_path,
 )
-from holdfast.system import Disk
-from holdfast.system.file_steps import opened, write_file
+from holdfast.system import Disk, opened, write_file
 
 CHUNK = 1 << 20
 

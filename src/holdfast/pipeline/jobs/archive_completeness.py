@@ -15,7 +15,7 @@ import numpy as np
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from holdfast.columns.files import topic_and_partition
+from holdfast.columns import topic_and_partition
 from holdfast.errors import Corrupt, NotFound
 from holdfast.pipeline.jobs.archive_directory import Range
 

@@ -19,7 +19,8 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, StrMethodFormatter
 
-from holdfast.pipeline.jobs.summary import readable, short, time_words
+from holdfast.formatting import time_words
+from holdfast.pipeline.jobs.summary import readable, short
 
 if TYPE_CHECKING:
     from holdfast.pipeline.audit import AuditReport

@@ -9,10 +9,7 @@ from dataclasses import dataclass, field
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Protocol
 
-from holdfast.columns.decoding import Wish
-from holdfast.columns.files import Place, open_place, topic_and_partition
-from holdfast.columns.open_chunks import Floor
-from holdfast.columns.schema import COLUMNS, EXTRA
+from holdfast.columns import COLUMNS, EXTRA, Floor, Place, Wish, open_place, topic_and_partition
 from holdfast.errors import Misuse
 from holdfast.names import topic_name
 from holdfast.pipeline.options import parse

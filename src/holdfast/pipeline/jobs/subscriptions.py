@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from holdfast.client import Progress
-from holdfast.columns.address import Address
+from holdfast.columns import Address
 from holdfast.errors import Locked, Misuse, NotFound
 from holdfast.names import topic_name
 
@@ -122,7 +122,4 @@ def _progress(broker: Broker, topic: str, subscription: str) -> Progress:
 
 def _found(broker: Broker, topic: str, name: str) -> tuple[Topic, SubscriptionState]:
     where = broker.topic(topic_name(topic))
-    found = where.subscriptions.get(name)
-    if found is None:
-        raise NotFound(f"{where.name} has no subscription {name!r}; create it first")
-    return where, found
+    return where, where.subscription(name)

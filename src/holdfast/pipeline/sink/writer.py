@@ -26,7 +26,7 @@ from pyspark.sql.datasource import (
 )
 
 from holdfast.client import Client, Stage, StageReceipt
-from holdfast.columns.address import Address
+from holdfast.columns import Address
 from holdfast.errors import BadConfiguration, HoldfastError, Misuse, Timeout
 from holdfast.pipeline import options
 from holdfast.pipeline.sink.rows import Rows, parts

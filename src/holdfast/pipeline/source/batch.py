@@ -17,10 +17,9 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from holdfast.columns.decoding import Wish
-from holdfast.columns.files import Place, TopicReader, open_place
+from holdfast.columns import Place, TopicReader, Wish, open_place
 from holdfast.errors import BadConfiguration, Corrupt, NotFound
-from holdfast.ledger.files.table import directory_incarnation
+from holdfast.ledger.files import directory_incarnation
 from holdfast.pipeline.options import EARLIEST, LATEST
 from holdfast.pipeline.source.offsets import (
     DataLoss,

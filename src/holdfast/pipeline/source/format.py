@@ -8,7 +8,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
-from holdfast.columns.schema import require_columns, schema_text
+from holdfast.columns import require_columns, schema_text
 from holdfast.errors import BadConfiguration
 from holdfast.pipeline.options import Side, parse
 from holdfast.pipeline.source.batch import BatchReader

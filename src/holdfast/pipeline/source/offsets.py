@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from holdfast.columns.files import Place, TopicReader, topic_and_partition
+from holdfast.columns import Place, TopicReader, topic_and_partition
 from holdfast.errors import BadConfiguration
 from holdfast.errors import DataLoss as DataLoss
 from holdfast.names import topic_name

@@ -33,9 +33,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from holdfast.columns.address import Address
-from holdfast.columns.files import Place, TopicReader, open_place, topic_and_partition
-from holdfast.columns.open_chunks import Floor
+from holdfast.columns import Address, Floor, Place, TopicReader, open_place, topic_and_partition
 from holdfast.errors import (
     BadConfiguration,
     Closed,

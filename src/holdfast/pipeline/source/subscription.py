@@ -18,7 +18,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, Literal
 
-from holdfast.columns.address import Address
+from holdfast.columns import Address
 from holdfast.errors import CursorModifying, NotFound
 
 if TYPE_CHECKING:

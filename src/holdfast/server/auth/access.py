@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from holdfast.server.http import setup as http
 
 
+ROLE = "role"
+"""Where a request of HTTP keeps the role that is checked."""
 ORIGINAL_PRINCIPAL = "X-Original-Principal"
 """The header in which a Pulsar proxy names the role of its client."""
 
@@ -143,6 +145,7 @@ class Access:
         found = await self.authenticator.http(request.headers.get("Authorization"), peer)
         # A proxy names the role of its client: both roles need the grant.
         for role in (found.role, *request.headers.getall(ORIGINAL_PRINCIPAL, ())):
+            request[ROLE] = role  # a refusal names it in the log
             if not self._allows_http(role, action, resource):
                 raise Denied(_denied_http(role, action, resource))
         return found.role

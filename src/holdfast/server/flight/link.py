@@ -19,7 +19,7 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
-from holdfast.columns.tickets import Trouble
+from holdfast.columns import Trouble
 from holdfast.errors import Closed, Misuse, Timeout
 
 HEAD = struct.Struct("<I")

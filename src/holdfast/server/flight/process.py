@@ -20,7 +20,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from holdfast.columns.tickets import Trouble
+from holdfast.columns import Trouble
 from holdfast.errors import Closed, HoldfastError, Misuse, Unsupported
 from holdfast.server.flight.link import HEAD, Ask, Ready, Setup, Told, frame, frame_size
 from holdfast.server.logs import Log

@@ -20,23 +20,27 @@ import msgspec
 import pyarrow as pa
 import pyarrow.flight as flight
 
-from holdfast.columns.decoding import Decoding, Wish
-from holdfast.columns.files import FilePlace, FileTopic
-from holdfast.columns.open_chunks import OpenChunks, scan_for
-from holdfast.columns.schema import COLUMNS, EXTRA
-from holdfast.columns.tickets import (
+from holdfast.columns import (
+    COLUMNS,
+    EXTRA,
     Among,
     AtTime,
     Chunks,
+    Decoding,
     Extent,
+    FilePlace,
+    FileTopic,
     Mark,
     OfTopic,
+    OpenChunks,
     Opened,
     Read,
     Trouble,
     Weighed,
+    Wish,
     parsed,
     require_inside,
+    scan_for,
 )
 from holdfast.errors import (
     AuthenticationFailed,
@@ -49,7 +53,7 @@ from holdfast.errors import (
     Timeout,
     TooManyConnections,
 )
-from holdfast.ledger.files.table import directory_incarnation
+from holdfast.ledger.files import directory_incarnation
 from holdfast.names import TopicName
 from holdfast.server.flight.link import Link, Setup
 from holdfast.server.flight.places import Places

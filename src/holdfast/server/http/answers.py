@@ -11,9 +11,6 @@ import msgspec
 
 from holdfast.ids import EARLIEST, MessageId
 
-LATEST_LEDGER = (1 << 63) - 1
-"""The ledger of a position behind all entries."""
-
 
 class _Camel(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=False):
     """Field names as Java writes them."""
@@ -187,6 +184,8 @@ class CursorAnswer(_Camel, kw_only=True):
     """1 during a reset."""
     reset_number: int
     """Resets of the cursor, over all restarts. (Ours.)"""
+    partly_acknowledged: int
+    """Batches of which some messages are acknowledged. (Ours.)"""
 
 
 class InternalAnswer(_Camel, kw_only=True):

@@ -11,6 +11,7 @@ from aiohttp import web
 from holdfast._core import EntryInfo, parse_entry
 from holdfast.broker import Topic
 from holdfast.errors import Corrupt, NotFound
+from holdfast.formatting import plural
 from holdfast.ids import MessageId
 from holdfast.server.http.pulsar_stats import moment
 from holdfast.server.http.refusals import Refusal
@@ -43,6 +44,9 @@ async def examine(call: Call) -> web.Response:
     topic, number = call.topic, call.query("messagePosition")
     if topic.visible == topic.first:
         raise Refusal(412, f"{topic.name} has no messages; publish one first")
+    entries = topic.visible - topic.first
+    if number > entries:
+        raise NotFound(f"{topic.name} has {plural(entries, 'entry')}, so no message {number}")
     early = call.query("initialPosition") == "earliest"
     return await _message(topic, topic.first + number - 1 if early else topic.visible - number)
 
@@ -68,8 +72,8 @@ async def peek(call: Call) -> web.Response:
     """Return a message by its number in a subscription's backlog; it stays there."""
     topic, acks, number = call.topic, call.subscription.acks, call["position"]
     if number > topic.backlog(call.subscription):
-        left = topic.backlog(call.subscription)
-        raise NotFound(f"the backlog of {call['subscription']!r} has {left} entries, so no message {number}")
+        left = plural(topic.backlog(call.subscription), "entry")
+        raise NotFound(f"the backlog of {call['subscription']!r} has {left}, so no message {number}")
     ordinal = acks.next_unacked(acks.after_unacked(number - 1, topic.visible))
     return await _message(topic, max(ordinal, topic.first))
 

@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast import __version__
 from holdfast.server.http.refusals import Reason
-from holdfast.server.http.routing import JSON, NUMBER_MAX, Parameter, Route
+from holdfast.server.http.routing import JSON, Parameter, Route
 
 _REF = "#/components/schemas/{name}"
 
@@ -70,7 +70,7 @@ def _operation(route: Route, body: Any, answer: Any) -> dict[str, Any]:
 def _parameter(parameter: Parameter, where: str) -> dict[str, Any]:
     schema: dict[str, Any] = {"type": parameter.type}
     if parameter.type == "integer":
-        schema |= {"minimum": parameter.minimum, "maximum": NUMBER_MAX}
+        schema |= {"minimum": parameter.minimum, "maximum": parameter.maximum}
     if parameter.choices:
         schema["enum"] = list(parameter.choices)
     if parameter.default is not None:

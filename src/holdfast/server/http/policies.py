@@ -165,7 +165,7 @@ async def topic_ttl(call: Call) -> int | None:
 @of_topic(
     "POST",
     "/messageTTL",
-    query=(Parameter("messageTTL", "integer", "Seconds; 0: never.", default=0),),
+    query=(Parameter("messageTTL", "integer", "Seconds; 0: never.", default=0, maximum=int(SECONDS_MOST)),),
     refusals=(404,),
 )
 async def set_topic_ttl(call: Call) -> None:

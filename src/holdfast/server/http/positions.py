@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from itertools import islice
 
-from holdfast.broker import SubscriptionState, Topic
+from holdfast.broker import Start, SubscriptionState, Topic
 from holdfast.ids import MessageId
-from holdfast.ledger.acks import AckState
-from holdfast.server.http.answers import LATEST_LEDGER, CursorPosition, Target
-from holdfast.server.http.refusals import Refusal
+from holdfast.ledger import AckState
+from holdfast.server.http.answers import CursorPosition, Target
 from holdfast.server.steps import Steps
 
 RANGES_SHOWN = 1000
@@ -22,27 +21,14 @@ SPAN = 1 << 16
 """Ordinals whose ranges are counted at once."""
 
 
-def ordinal_of(topic: Topic, target: Target) -> int:
-    """Return the ordinal of a position.
+def place_of(target: Target) -> tuple[Start, bool]:
+    """Return the place that a target names, and whether the message there is excluded.
 
-    Raises:
-        Refusal: the topic has no such position (412).
+    Null is the end.
     """
-    if target is None or target == "latest":
-        return topic.visible
-    if target == "earliest":
-        return topic.first
-    assert isinstance(target, CursorPosition)
-    if target.ledger_id < 0:
-        return topic.first
-    if target.ledger_id >= LATEST_LEDGER:
-        return topic.visible
-    info = topic.ledgers.find(target.ledger_id)
-    count = 0 if info is None else min(info.end, topic.visible) - info.first
-    if info is None or not -1 <= target.entry_id < count:
-        position = f"{target.ledger_id}:{target.entry_id}"
-        raise Refusal(412, f"{topic.name} has no position {position}; internalStats shows its ledgers")
-    return min(info.first + max(target.entry_id, 0) + target.is_excluded, topic.visible)
+    if isinstance(target, CursorPosition):
+        return MessageId(target.ledger_id, target.entry_id), target.is_excluded
+    return target or "latest", False
 
 
 def before(topic: Topic, ordinal: int) -> MessageId:

@@ -5,12 +5,13 @@ An answer is computed in small steps, however many consumers, producers, ledgers
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from holdfast.broker import ConsumerStats, Dispatcher, Handed, SubscriptionState, Topic
 from holdfast.ids import MessageId
-from holdfast.ledger.ledgers import LedgerInfo
+from holdfast.ledger import LedgerInfo
 from holdfast.server.http.answers import (
     BacklogAnswer,
     BacklogCursor,
@@ -34,6 +35,7 @@ from holdfast.server.steps import Steps
 if TYPE_CHECKING:
     from holdfast.server.http.server import HttpServer
     from holdfast.server.pulsar.delivery import WireConsumer
+    from holdfast.server.pulsar.producers import WireProducer
 
 _ACCESS = {
     "shared": "Shared",
@@ -85,12 +87,9 @@ class Looks:
         answer = TopicAnswer(
             msg_rate_in=rates[0],
             msg_throughput_in=rates[1],
-            msg_rate_out=rates[3],
-            msg_throughput_out=rates[4],
             bytes_in_counter=counted.bytes,
             msg_in_counter=counted.messages,
-            bytes_out_counter=handed.bytes,
-            msg_out_counter=handed.messages,
+            **_out(rates[3:5], handed),
             average_msg_size=counted.bytes / counted.messages if counted.messages else 0.0,
             storage_size=topic.ledgers.size,
             backlog_size=topic.size_behind(topic.acked_to),
@@ -113,8 +112,10 @@ class Looks:
     ) -> SubscriptionAnswer:
         acks = subscription.acks
         dispatcher = topic.dispatcher_of(subscription)
-        answer = SubscriptionAnswer()
-        if dispatcher is not None:
+        if dispatcher is None:  # no consumer has joined since the start
+            found = topic.diagnose(subscription)
+            answer = SubscriptionAnswer(diagnosis=f"{found.reason}: {found.text}")
+        else:
             answer = await self._served(dispatcher, subscription.id)
         answer.msg_backlog = topic.backlog(subscription)
         answer.msg_backlog_no_delayed = answer.msg_backlog - answer.msg_delayed
@@ -148,10 +149,7 @@ class Looks:
         rates = self._broker.rates.per_second(("subscription", id), handed)
         active = next((each.name for each in stats.consumers if each.active), None)
         return SubscriptionAnswer(
-            msg_rate_out=rates[0],
-            msg_throughput_out=rates[1],
-            bytes_out_counter=handed.bytes,
-            msg_out_counter=handed.messages,
+            **_out(rates, handed),
             msg_delayed=stats.delayed_entries,
             msg_in_replay=stats.replay_entries,
             unacked_messages=sum(each.pending_messages for each in stats.consumers),
@@ -159,7 +157,7 @@ class Looks:
             type=(stats.type or "").capitalize() if stats.consumers else "",
             active_consumer_name=active if stats.type != "shared" else None,
             consumers=consumers,
-            allow_out_of_order_delivery=stats.type == "shared",
+            allow_out_of_order_delivery=bool(stats.consumers) and stats.type == "shared",
             diagnosis=f"{stats.diagnosis.reason}: {stats.diagnosis.text}",
         )
 
@@ -173,10 +171,7 @@ class Looks:
         handed = Handed(stats.delivered_messages, stats.delivered_bytes)
         rates = self._broker.rates.per_second(("consumer", subscription, stats.id), handed)
         answer = ConsumerAnswer(
-            msg_rate_out=rates[0],
-            msg_throughput_out=rates[1],
-            bytes_out_counter=handed.bytes,
-            msg_out_counter=handed.messages,
+            **_out(rates, handed),
             consumer_name=stats.name,
             available_permits=stats.permits,
             unacked_messages=stats.pending_messages,
@@ -184,10 +179,7 @@ class Looks:
             priority_level=stats.priority,
         )
         if wire is not None:
-            answer.address = wire.connection.address
-            answer.client_version = wire.connection.client_version
-            answer.connected_since = moment(wire.opened_ns)
-            answer.metadata = wire.metadata
+            _add_client(answer, wire)
         return answer
 
     async def _publishers(self, topic: Topic) -> list[PublisherAnswer]:
@@ -203,10 +195,7 @@ class Looks:
                 rates = self._broker.rates.per_second(("producer", session), counts)
                 answer.msg_rate_in, answer.msg_throughput_in = rates
                 answer.average_msg_size = counts[1] / counts[0] if counts[0] else 0.0
-                answer.address = client.connection.address
-                answer.client_version = client.connection.client_version
-                answer.connected_since = moment(client.opened_ns)
-                answer.metadata = client.metadata
+                _add_client(answer, client)
             found.append(answer)
             await self._steps.did()
         return found
@@ -266,6 +255,7 @@ class Looks:
             revision_num=subscription.reset_number + (0 if dispatcher is None else dispatcher.rewinds),
             is_under_revision=int(dispatcher is not None and dispatcher.under_revision),
             reset_number=subscription.reset_number,
+            partly_acknowledged=acks.partial_count,
         )
 
     async def info(self, topic: Topic) -> InfoAnswer:
@@ -326,6 +316,24 @@ class Looks:
             cursor_details={name: BacklogCursor(cursor_backlog=count) for name, count in left.items()},
             stat_generated_at=milliseconds(self._broker.clock.now_ns()),
         )
+
+
+def _out(rates: Sequence[float], handed: Handed) -> dict[str, Any]:
+    """Return the fields of `Rates`: deliveries per second, and in all."""
+    return {
+        "msg_rate_out": rates[0],
+        "msg_throughput_out": rates[1],
+        "bytes_out_counter": handed.bytes,
+        "msg_out_counter": handed.messages,
+    }
+
+
+def _add_client(answer: ConsumerAnswer | PublisherAnswer, client: WireConsumer | WireProducer) -> None:
+    """Add the client's connection to an answer."""
+    answer.address = client.connection.address
+    answer.client_version = client.connection.client_version
+    answer.connected_since = moment(client.opened_ns)
+    answer.metadata = client.metadata
 
 
 def _visible(topic: Topic, ledger: LedgerInfo) -> int:

@@ -16,7 +16,6 @@ import msgspec
 from aiohttp import web
 
 from holdfast.broker import SubscriptionState, Topic
-from holdfast.errors import NotFound
 from holdfast.names import TopicName, namespace_name, tenant_name
 from holdfast.server.http.refusals import Refusal
 from holdfast.server.http.scraping import pieces
@@ -51,6 +50,7 @@ class Parameter:
     text: str
     default: Any = None
     minimum: int = 0
+    maximum: int = NUMBER_MAX
     choices: tuple[str, ...] = ()
 
     def read(self, value: str) -> Any:
@@ -67,7 +67,8 @@ class Parameter:
             digits = value.removeprefix("-")
             number = int(value) if digits.isascii() and digits.isdigit() and len(digits) < 20 else None
             if number is None or not self.minimum <= number <= NUMBER_MAX:
-                raise ValueError(f"{self.name} is {value!r}; use a whole number of at least {self.minimum}")
+                span = f"from {self.minimum} to {self.maximum}"
+                raise ValueError(f"{self.name} is {value!r}; use a whole number {span}")
             return number
         if self.choices and value not in self.choices:
             raise ValueError(f"{self.name} is {value!r}; use {' or '.join(self.choices)}")
@@ -199,12 +200,7 @@ class Call:
         Raises:
             NotFound: the topic or the subscription does not exist.
         """
-        topic = self.topic
-        found = topic.subscriptions.get(self["subscription"])
-        if found is None:
-            known = ", ".join(sorted(topic.subscriptions)) or "none"
-            raise NotFound(f"{topic.name} has no subscription {self['subscription']!r}; it has: {known}")
-        return found
+        return self.topic.subscription(self["subscription"])
 
     def query(self, name: str) -> Any:
         """Return a parameter of the query, or its default."""

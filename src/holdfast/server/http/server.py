@@ -16,6 +16,7 @@ from aiohttp import web
 
 from holdfast.broker import Broker, Counts
 from holdfast.errors import HoldfastError
+from holdfast.server.auth.access import ROLE
 from holdfast.server.budget import Budget
 from holdfast.server.http import brokers, flight, messages, namespaces, policies, subscriptions, topics
 from holdfast.server.http.answers import LookupAnswer
@@ -124,9 +125,7 @@ class HttpServer(Listening):
         await self._runner.setup()
         try:
             ports = (options.port, options.https_port)
-            self.port, self.https_port = await self._listen(
-                self._connect, options, ports, options.unauthenticated_s
-            )
+            self.port, self.https_port = await self._listen(self._connect, options, ports)
         except BaseException:
             await self._close()
             raise
@@ -382,7 +381,7 @@ class HttpServer(Listening):
             path=request.path[:PATH_LENGTH_MAX],
             status=refusal.status,
             peer=request.remote,
-            role=self._roles.get(id(request)),
+            role=self._roles.get(id(request), request.get(ROLE)),
         )
         response = refusal.response()
         if refusal.headers.get("Connection") == "close":
@@ -391,7 +390,7 @@ class HttpServer(Listening):
 
     def _note(self, request: web.Request, response: web.StreamResponse) -> None:
         fields: dict[str, Any] = {"method": request.method, "path": request.path, "status": response.status}
-        fields |= {"peer": request.remote, "role": self._roles.pop(id(request), None)}
+        fields |= {"peer": request.remote, "role": self._roles.pop(id(request), request.get(ROLE))}
         if request.method == "GET" or response.status >= 400:  # refusals were said before
             log.debug("request", **fields)
         else:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-import msgspec
-
 from holdfast.errors import Busy, Misuse
-from holdfast.server.http.answers import LATEST_LEDGER, AnalysisAnswer, CursorPosition, Target
-from holdfast.server.http.positions import ordinal_of
+from holdfast.server.http.answers import AnalysisAnswer, CursorPosition, Target
+from holdfast.server.http.positions import place_of
 from holdfast.server.http.routing import Call, Parameter, Routes
 from holdfast.server.http.topics import FORCE, NAMESPACE
 
@@ -33,15 +31,14 @@ async def create(call: Call) -> None:
     412 if the topic has no such position. The topic is created if that is allowed."""
     if call.query("replicated"):
         raise Misuse("replication is not supported yet; create the subscription without it")
-    topic = await call.broker.ensure_topic(call.topic_name)
-    start = ordinal_of(topic, call.body)
-    await call.broker.create_subscription_at(topic, call["subscription"], start)
+    start, after = place_of(call.body)
+    await call.broker.admin.create_subscription(call.topic_name, call["subscription"], start, after=after)
 
 
 @route("DELETE", "", query=(FORCE,), refusals=(404,), statuses={Busy: 412})
 async def delete(call: Call) -> None:
     """Delete a subscription; without force only if it has no consumer (412)."""
-    await call.broker.admin.delete_subscription(call.topic_name, call.subscription.name, call.query("force"))
+    await call.broker.admin.delete_subscription(call.topic_name, call["subscription"], call.query("force"))
 
 
 @route("POST", "/resetcursor", body=CursorPosition, refusals=(404, 409))
@@ -50,35 +47,33 @@ async def reset_to_position(call: Call) -> None:
 
     When it is answered it is durable. Messages read before are not delivered any more, and acknowledgements
     from before have no effect. Consumers reconnect."""
-    topic, subscription = call.topic, call.subscription
-    target = ordinal_of(topic, call.body)
-    dispatcher = call.broker.dispatcher(topic, subscription)
-    await dispatcher.reset(target, call.broker.options.reset_timeout_s)
+    to, after = place_of(call.body)
+    await call.broker.admin.reset(call.topic_name, call["subscription"], to, after=after)
 
 
 @route("POST", "/resetcursor/{timestamp}", refusals=(404, 409))
 async def reset_to_time(call: Call) -> None:
     """Reset a subscription to the first message at or after a time, or the end."""
-    name = call.subscription.name
-    await call.broker.admin.reset(call.topic_name, name, call["timestamp"] * 1_000_000)
+    to = call["timestamp"] * 1_000_000
+    await call.broker.admin.reset(call.topic_name, call["subscription"], to)
 
 
 @route("POST", "/skip/{count}", refusals=(404, 409))
 async def skip(call: Call) -> None:
     """Acknowledge the next entries of the backlog."""
-    await call.broker.admin.skip(call.topic_name, call.subscription.name, call["count"])
+    await call.broker.admin.skip(call.topic_name, call["subscription"], call["count"])
 
 
 @route("POST", "/skip_all", refusals=(404, 409))
 async def skip_all(call: Call) -> None:
     """Acknowledge the whole backlog."""
-    await call.broker.admin.clear(call.topic_name, call.subscription.name)
+    await call.broker.admin.clear(call.topic_name, call["subscription"])
 
 
 @route("POST", "/expireMessages/{seconds}", refusals=(404, 409))
 async def expire_by_age(call: Call) -> None:
     """Acknowledge messages that are older than an age."""
-    await call.broker.admin.expire(call.topic_name, call.subscription.name, call["seconds"])
+    await call.broker.admin.expire(call.topic_name, call["subscription"], call["seconds"])
 
 
 @route("POST", "/expireMessages", body=CursorPosition, refusals=(404, 409))
@@ -87,10 +82,8 @@ async def expire_to_position(call: Call) -> None:
 
     412 if the topic has no such position."""
     topic, subscription = call.topic, call.subscription
-    body: CursorPosition = call.body
-    to = ordinal_of(topic, msgspec.structs.replace(body, is_excluded=False))
-    if body.entry_id >= 0 and 0 <= body.ledger_id < LATEST_LEDGER and not body.is_excluded:
-        to += 1
+    place, excluded = place_of(call.body)
+    to = await topic.place(place, exact=True, after=not excluded)
     if to > subscription.acks.acked_to:
         await call.broker.dispatcher(topic, subscription).advance(to=to)
 
@@ -101,7 +94,10 @@ async def analyze_backlog(call: Call) -> AnalysisAnswer:
 
     At most 10,000 entries are read."""
     topic, acks = call.topic, call.subscription.acks
-    at = acks.acked_to if call.body is None else ordinal_of(topic, call.body)
+    at = acks.acked_to
+    if call.body is not None:
+        start, after = place_of(call.body)
+        at = await topic.place(start, exact=True, after=after)
     entries = messages = read = 0
     while (at := acks.next_unacked(max(at, topic.first))) < topic.visible and read < ANALYSED_MAX:
         run = await topic.read_on(at, min(1000, ANALYSED_MAX - read), READ_BYTES)

@@ -64,7 +64,7 @@ async def create(call: Call) -> None:
 
 @route("DELETE", "", query=(FORCE,), refusals=(404,), statuses={Busy: 412})
 async def delete(call: Call) -> None:
-    """Delete a topic; without force only if it has no subscription and no producer (412)."""
+    """Delete a topic; without force only if it has no subscription, producer and reader (412)."""
     await call.broker.admin.delete_topic(call.topic_name, call.query("force"))
 
 

@@ -28,9 +28,8 @@ from holdfast.errors import (
     Unsupported,
 )
 from holdfast.ids import MessageId
+from holdfast.protocol import COMMIT_BYTES_MAX, framed
 from holdfast.protocol import pulsar_pb2 as pb
-from holdfast.protocol.frames import framed
-from holdfast.protocol.sizes import COMMIT_BYTES_MAX
 
 if TYPE_CHECKING:
     from holdfast.server.pulsar.connection import Connection

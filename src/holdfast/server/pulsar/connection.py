@@ -23,8 +23,8 @@ from google.protobuf.message import DecodeError
 from holdfast import __version__
 from holdfast._core import WireReader
 from holdfast.errors import Closed, Denied, HoldfastError
+from holdfast.protocol import framed
 from holdfast.protocol import pulsar_pb2 as pb
-from holdfast.protocol.frames import framed
 from holdfast.server.listening import bracketed
 from holdfast.server.logs import Log
 from holdfast.server.pace import Appetite, Pace

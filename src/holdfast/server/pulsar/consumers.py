@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from holdfast._core import AckIds
 from holdfast.broker import Dispatcher, Start, SubscriptionState, SubscriptionType, Topic
-from holdfast.errors import Busy, Exists, HoldfastError, Misuse, NotFound, Unsupported
-from holdfast.ids import MessageId
+from holdfast.errors import Busy, HoldfastError, Misuse, Unsupported
+from holdfast.formatting import plural
+from holdfast.ids import LATEST, MessageId
 from holdfast.names import checked_name
+from holdfast.protocol import framed
 from holdfast.protocol import pulsar_pb2 as pb
-from holdfast.protocol.frames import framed
 from holdfast.server.pulsar import commands, lookup, schemas
 from holdfast.server.pulsar.commands import Refused, id_of
 from holdfast.server.pulsar.delivery import WireConsumer
@@ -30,9 +30,6 @@ _SUB_TYPES = {"exclusive": "Exclusive", "shared": "Shared", "failover": "Failove
 
 PRIORITY_MAX = 1000
 """The largest priority number: such a consumer is served last."""
-
-LATEST_LEDGER = (1 << 63) - 1
-"""The ledger of a start position that means the end of the topic; its entry differs by client."""
 
 
 class Consumers:
@@ -136,7 +133,10 @@ class Consumers:
         self, command: pb.CommandSubscribe, topic: Topic, type_: SubscriptionType
     ) -> WireConsumer:
         broker = self._on.broker
-        subscription = await self._subscription(command, topic)
+        properties = {each.key: each.value for each in command.subscription_properties}
+        subscription = await broker.ensure_subscription(
+            topic, command.subscription, self._start(command), properties
+        )
         dispatcher = broker.dispatcher(topic, subscription)
         await dispatcher.reset_ended()
         await self._require_whole(topic, dispatcher)
@@ -177,15 +177,16 @@ class Consumers:
                 f"{topic.name} has a durable subscription {command.subscription!r}; use another name for a "
                 "reader"
             )
-        dispatcher = self._on.server.taken_back(topic, command.subscription)
-        kept = dispatcher is not None
+        broker, keep_s = self._on.broker, self._on.server.options.volatile_s
+        dispatcher = broker.volatile.find(topic, command.subscription)
+        known = dispatcher is not None
         if dispatcher is None:
             start = self._start(command)
-            place = await self._on.broker.place(topic, start)
+            place = await topic.place(start)
             # A reader names its last message; the next one may be damaged, too.
             for each in {place, place + isinstance(start, MessageId)} & topic.damaged:
                 await topic.require_whole(each)
-            dispatcher = await self._on.broker.volatile_dispatcher(topic, command.subscription, start)
+            dispatcher = await broker.volatile.open(topic, command.subscription, start)
         try:
             await dispatcher.reset_ended()
             consumer = WireConsumer(
@@ -193,7 +194,7 @@ class Consumers:
             )
             consumer.attach()
         except asyncio.CancelledError:
-            self._on.server.let_go(topic, dispatcher, keep=True)  # no other consumer may be there to do it
+            broker.volatile.release(topic, dispatcher, keep_s)  # no other consumer may be there to do it
             raise
         except (Busy, Misuse) as error:
             holders = self._on.server.attached.get(dispatcher, {})
@@ -202,7 +203,7 @@ class Consumers:
             reason = f"the consumer of {command.subscription!r} has just disconnected; try again"
             raise Refused(pb.ServiceNotReady, reason) from error
         except BaseException:  # no memory, say; without a consumer the subscription would stay forever
-            self._on.server.let_go(topic, dispatcher, keep=kept)
+            broker.volatile.release(topic, dispatcher, keep_s if known else None)
             raise
         return consumer
 
@@ -216,21 +217,6 @@ class Consumers:
         if found is not None or next_ in topic.damaged:
             await topic.require_whole(next_)
 
-    async def _subscription(self, command: pb.CommandSubscribe, topic: Topic) -> SubscriptionState:
-        """Return the durable subscription; create it if it is new."""
-        known = topic.subscriptions.get(command.subscription)
-        if known is not None:
-            return known
-        broker = self._on.broker
-        place = await broker.place(topic, self._start(command))
-        properties = {each.key: each.value for each in command.subscription_properties}
-        with contextlib.suppress(Exists):  # another client created it meanwhile
-            await broker.create_subscription_at(topic, command.subscription, place, properties)
-        found = topic.subscriptions.get(command.subscription)
-        if found is None:
-            raise Refused(pb.ServiceNotReady, f"{command.subscription!r} was deleted meanwhile; try again")
-        return found
-
     def _start(self, command: pb.CommandSubscribe) -> Start:
         """Return the start of a new subscription."""
         if command.start_message_rollback_duration_sec:
@@ -239,7 +225,7 @@ class Consumers:
             return max(0, now_ns - command.start_message_rollback_duration_sec * 1_000_000_000)
         if command.HasField("start_message_id") and not command.durable:
             start = id_of(command.start_message_id)
-            if start.ledger != LATEST_LEDGER:
+            if start.ledger != LATEST.ledger:  # the entry differs by client
                 # Start at the entry itself, although readers mean "after it". They may still need a part of
                 # its batch, and they skip the messages that they have.
                 return "earliest" if start.ledger < 0 else start._replace(batch=-1)
@@ -265,15 +251,13 @@ class Consumers:
             consumer.detach()
             self.drop(consumer)
             return commands.success(command.request_id)
-        subscription = consumer.topic.subscriptions.get(consumer.subscription)
-        if subscription is None:
-            raise NotFound(f"{consumer.topic.name} has no subscription {consumer.subscription!r} any more")
+        subscription = consumer.topic.subscription(consumer.subscription)
         others = [each for each in subscription.consumers if each != consumer.session]
         if others and not command.force:
             raise Refused(
                 pb.MetadataError,
-                f"the subscription {subscription.name!r} has {len(others)} other consumers; close them "
-                "first, or use force",
+                f"the subscription {subscription.name!r} has {plural(len(others), 'other consumer')}; close "
+                "all of them first, or use force",
             )
         self.drop(consumer)
         consumer.detach()

@@ -14,17 +14,15 @@ from typing import TYPE_CHECKING
 
 from holdfast._core import AckIds, Batch, encode_deliveries
 from holdfast.broker import ConsumerStats, Dispatcher, SubscriptionType, Topic, properties_size
-from holdfast.errors import HoldfastError, Misuse, Outdated
+from holdfast.errors import HoldfastError, Outdated
 from holdfast.ids import MessageId
 from holdfast.protocol import pulsar_pb2 as pb
+from holdfast.server.budget import SESSION_BYTES
 from holdfast.server.pulsar import commands
 from holdfast.server.pulsar.commands import refusal
 
 if TYPE_CHECKING:
     from holdfast.server.pulsar.connection import Connection
-
-SESSION_BYTES = 4096
-"""Approximate memory of a producer or a consumer, without its properties."""
 
 SLICE_IDS = 2000
 """Ids of one command that are processed before other connections have a turn."""
@@ -129,7 +127,8 @@ class WireConsumer:
         if not others:
             server.attached.pop(self.dispatcher, None)
         if self.session == 0:
-            server.let_go(self.topic, self.dispatcher, keep)
+            keep_s = server.options.volatile_s if keep else None
+            broker.volatile.release(self.topic, self.dispatcher, keep_s)
 
     def expel(self, keep: bool = False) -> None:
         """Close the consumer at its client, which subscribes again."""
@@ -163,9 +162,7 @@ class WireConsumer:
         if str(error) != self._told_of_damage:
             self._told_of_damage, self._damaged_since = str(error), now
             LOG.error("consumer %s of %s stops at damage: %s", self.name, self.subscription, error)
-        stats, found = self.stats(), self.dispatcher.damage
-        if found is not None:
-            self.topic.note_damage(found[0])
+        stats = self.stats()
         if stats is None or not stats.pending_messages or now - self._damaged_since > DAMAGE_S:
             self.expel()
 
@@ -254,8 +251,7 @@ class WireConsumer:
 
     def _ack_up_to(self, ids: AckIds, receipt: bool) -> list[asyncio.Future[None] | None]:
         """Acknowledge everything before an entry, and the entry or a part of it."""
-        if self.type == "shared":
-            raise Misuse("a Shared subscription has no order; acknowledge each message, not cumulatively")
+        self.dispatcher.require_order()
         still_open = 0
         if ids.parts:
             ledger, end, _, still_open = ids.parts[-1]

@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from holdfast._core import parse_entry
-from holdfast.broker import SubscriptionState, Topic
+from holdfast.broker import Topic
 from holdfast.errors import Closed, HoldfastError, Misuse, NotFound
-from holdfast.names import shown
+from holdfast.protocol import COMMIT_PARTS_MAX, ENTRY_PADDING_BYTES, framed
 from holdfast.protocol import pulsar_pb2 as pb
-from holdfast.protocol.frames import framed
-from holdfast.protocol.sizes import COMMIT_PARTS_MAX, ENTRY_PADDING_BYTES
 from holdfast.server.pulsar import commands, lookup
 from holdfast.server.pulsar.commands import Refused, refusal
 from holdfast.server.pulsar.requests import Request
@@ -148,7 +146,7 @@ async def progress(connection: Connection, command: pb.CommandProgress) -> bytes
     if command.create:
         start: Any = "earliest" if command.earliest else "latest"
         await connection.broker.ensure_subscription(topic, command.subscription, start)
-    subscription = _subscription(topic, command.subscription)
+    subscription = topic.subscription(command.subscription)
     number, acked_to = subscription.reset_number, subscription.acks.acked_to
     await connection.broker.settle()  # the answer is durable
     return _response(connection, command.request_id, topic, number, acked_to)
@@ -158,7 +156,7 @@ async def progress_advance(connection: Connection, command: pb.CommandProgressAd
     """PROGRESS_ADVANCE: acknowledge all below a position, unless a reset came before."""
     topic = await lookup.topic_for(connection, command.topic, "consume", command.subscription, create=False)
     _require_incarnation(topic, command.incarnation)
-    subscription = _subscription(topic, command.subscription)
+    subscription = topic.subscription(command.subscription)
     if command.to > topic.visible:
         raise Misuse(f"position {command.to} of {topic.name} does not exist yet; the end is {topic.visible}")
     revised = await connection.broker.advance(subscription, command.reset_number, command.to)
@@ -172,13 +170,6 @@ def _require_incarnation(topic: Topic, wanted: bytes) -> None:
             f"{topic.name} was deleted and created again, and the position is of the old topic; ask for the "
             "progress again"
         )
-
-
-def _subscription(topic: Topic, name: str) -> SubscriptionState:
-    found = topic.subscriptions.get(name)
-    if found is None:
-        raise NotFound(f"{topic.name} has no subscription {shown(name)}; create it first")
-    return found
 
 
 def _response(connection: Connection, request: int, topic: Topic, reset_number: int, acked_to: int) -> bytes:

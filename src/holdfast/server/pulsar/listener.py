@@ -84,8 +84,6 @@ class Server(Listening):
         self.tls_port: int | None = None
         self.http_ports: tuple[int, int] | None = (0, 0)
         """Ports of HTTP and HTTPS for the same broker; 0: not open; None: not known yet."""
-        self._kept: dict[Dispatcher, asyncio.TimerHandle] = {}
-        """Volatile subscriptions kept until their clients reconnect."""
         self._room: asyncio.Task[None] | None = None
 
     # -- its life --------------------------------------------------------------------------------------
@@ -99,9 +97,7 @@ class Server(Listening):
         options = self.options
         ports = (options.port, options.tls_port)
         try:
-            self.port, self.tls_port = await self._listen(
-                lambda: Connection(self), options, ports, options.unauthenticated_s
-            )
+            self.port, self.tls_port = await self._listen(lambda: Connection(self), options, ports)
         except BaseException:
             self._unlisten()
             raise
@@ -135,8 +131,6 @@ class Server(Listening):
                 await asyncio.gather(*(connection.lost for connection in leaving))
         for connection in list(self.connections):
             connection.abort()
-        for timer in self._kept.values():
-            timer.cancel()
         if self._room is not None:
             self._room.cancel()
         self.watching.stop()
@@ -176,28 +170,6 @@ class Server(Listening):
     async def all_live(self, connections: Iterable[Connection]) -> bool:
         """Ping clients, and close those without an answer; return whether all answered."""
         return all(await asyncio.gather(*(connection.lives() for connection in connections)))
-
-    def let_go(self, topic: Topic, dispatcher: Dispatcher, keep: bool) -> None:
-        """Drop a volatile subscription without consumers: at once, or with `keep` later."""
-        if not keep:
-            self.broker.abandoned(topic, dispatcher)
-        elif dispatcher not in self._kept:
-            self._kept[dispatcher] = asyncio.get_running_loop().call_later(
-                self.options.volatile_s, self._not_taken_back, topic, dispatcher
-            )
-
-    def _not_taken_back(self, topic: Topic, dispatcher: Dispatcher) -> None:
-        self._kept.pop(dispatcher, None)
-        self.broker.abandoned(topic, dispatcher)
-
-    def taken_back(self, topic: Topic, name: str) -> Dispatcher | None:
-        """Return a kept volatile subscription: a reader finds its position after a seek."""
-        dispatcher = topic.volatile.get(name)
-        if dispatcher is not None:
-            timer = self._kept.pop(dispatcher, None)
-            if timer is not None:
-                timer.cancel()
-        return dispatcher
 
     def unload(self, topic: Topic) -> int:
         """Close all producers and consumers of a topic; returns their number."""

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from holdfast.broker import Topic
 from holdfast.errors import Misuse, NotFound, Unsupported
 from holdfast.names import FULL_NAME_BYTES_MAX, TopicName, namespace_name, require_length, shown
+from holdfast.protocol import framed, framed_body
 from holdfast.protocol import pulsar_pb2 as pb
-from holdfast.protocol.frames import framed, framed_body
 from holdfast.server.pulsar.commands import Refused
 from holdfast.server.pulsar.listing import EMPTY, Listing
 from holdfast.server.pulsar.patterns import TopicPattern

@@ -17,9 +17,9 @@ from holdfast.errors import Busy, Closed, Fenced, HoldfastError, NoSpace, Termin
 from holdfast.ids import MessageId
 from holdfast.names import INGEST, checked_name
 from holdfast.protocol import pulsar_pb2 as pb
+from holdfast.server.budget import SESSION_BYTES
 from holdfast.server.pulsar import commands, lookup, schemas
 from holdfast.server.pulsar.commands import Refused, refusal
-from holdfast.server.pulsar.delivery import SESSION_BYTES
 
 if TYPE_CHECKING:
     from holdfast.broker import Access

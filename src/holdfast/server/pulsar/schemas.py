@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast.broker import Topic
+from holdfast.protocol import framed
 from holdfast.protocol import pulsar_pb2 as pb
-from holdfast.protocol.frames import framed
 from holdfast.server.pulsar import lookup
 from holdfast.server.pulsar.commands import Refused
 

@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING
 
 from holdfast._core import parse_entry
 from holdfast.broker import Start
-from holdfast.ids import BATCH_MESSAGES_MAX, MessageId
+from holdfast.ids import BATCH_MESSAGES_MAX
 from holdfast.protocol import pulsar_pb2 as pb
 from holdfast.server.pulsar import commands
 from holdfast.server.pulsar.commands import Refused, id_data, id_of
-from holdfast.server.pulsar.consumers import LATEST_LEDGER
 
 if TYPE_CHECKING:
     from holdfast.server.pulsar.connection import Connection
@@ -28,19 +27,19 @@ async def seek(connection: Connection, command: pb.CommandSeek) -> bytes | None:
     or it would wait for its SEEK forever.
     """
     consumer = connection.consumers.require(command.consumer_id)
-    dispatcher, topic, broker = consumer.dispatcher, consumer.topic, connection.broker
+    dispatcher, topic = consumer.dispatcher, consumer.topic
     if len(command.message_id.ack_set) > BATCH_WORDS_MAX:
         raise Refused(
             pb.MetadataError,
             f"the ack set has {len(command.message_id.ack_set)} words; at most {BATCH_WORDS_MAX} are allowed",
         )
     open_ = commands.bits_of(command.message_id.ack_set)
-    target = await broker.place(topic, _target(command))
+    target = await topic.place(_target(command))
     if target in topic.damaged:
         await topic.require_whole(target)
     for each in list(connection.server.attached.get(dispatcher, ())):
         each.expel(keep=True)
-    await dispatcher.reset(target, broker.options.reset_timeout_s)
+    await dispatcher.reset(target)
     if open_ and target < topic.visible:  # into a batch: only its open messages are delivered
         open_ &= (1 << await topic.messages_at(target)) - 1  # the client's mask may be longer than the batch
         if open_:
@@ -54,10 +53,7 @@ def _target(command: pb.CommandSeek) -> Start:
         return command.message_publish_time * 1_000_000
     if not command.HasField("message_id"):
         raise Refused(pb.MetadataError, "SEEK has neither a message id nor a publish time; send one of them")
-    to = id_of(command.message_id)
-    if to.ledger == LATEST_LEDGER:
-        return "latest"
-    return "earliest" if to.ledger < 0 else MessageId(to.ledger, to.entry)
+    return id_of(command.message_id)
 
 
 async def last_message_id(connection: Connection, command: pb.CommandGetLastMessageId) -> bytes:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-from holdfast.protocol.sizes import FRAME_PADDING_BYTES
-from holdfast.server.budget import Budget
+from holdfast.protocol import FRAME_PADDING_BYTES
 from holdfast.server.config import setting
+from holdfast.server.listening import ListenOptions
 
 PulsarAction = Literal["lookup", "produce", "consume", "stage", "read"]
 """An action of a client. `stage`: append entries to a stage; `read`: read topics over Flight."""
@@ -52,10 +51,6 @@ def anything(role: str, action: PulsarAction, name: str, subscription: str) -> N
     """Allow every action."""
 
 
-def welcome(address: str) -> None:
-    """Count nothing."""
-
-
 @dataclass(frozen=True)
 class Advertised:
     """Addresses of this broker for clients of one listener."""
@@ -67,20 +62,16 @@ class Advertised:
 
 
 @dataclass(frozen=True)
-class ServerOptions:
-    """Options of a `Server`, with units in the names; settings have the same meaning here.
+class ServerOptions(ListenOptions):
+    """Options of a `Server`.
 
     Example:
         >>> ServerOptions(port=0).host
         '127.0.0.1'
     """
 
-    host: str = setting("listen.host")
     port: int | None = setting("listen.port")
-    backlog: int = setting("listen.backlog")
     tls_port: int | None = setting("listen.tls_port")
-    tls: ssl.SSLContext | None = None
-    """Needed for `tls_port`."""
     advertised: Advertised | None = None
     """The answer to LOOKUP; None: the address by which the client came."""
     listeners: Mapping[str, Advertised] = field(default_factory=dict)
@@ -88,22 +79,14 @@ class ServerOptions:
     authenticate: Authenticate = accept_all
     authorize: Authorize = anything
     message_bytes: int = setting("limits.message_bytes")
-    enter: Callable[[str], None] = welcome
-    """Called with the address (no port) of a new connection; raises a HoldfastError above a limit."""
-    leave: Callable[[str], None] = welcome
-    """Called once for each connection that has entered, at its end."""
     requests_in_flight: int = setting("limits.requests_in_flight")
     producers_per_connection: int = setting("limits.producers_per_connection")
     consumers_per_connection: int = setting("limits.consumers_per_connection")
     watchers_per_connection: int = setting("limits.watchers_per_connection")
     partial_batches: int = setting("limits.partial_batches")
     properties_bytes: int = setting("limits.properties_bytes")
-    unauthenticated_s: float = setting("limits.unauthenticated_s")
     keepalive_s: float = setting("limits.keepalive_s")
     liveness_s: float = setting("limits.liveness_s")
-    frame_s: float = setting("limits.frame_s")
-    budget: Budget | None = None
-    """Memory held for clients; None: a budget of its own. HTTP shares it."""
     write_bytes: int = setting("limits.write_bytes")
     volatile_s: float = setting("limits.volatile_s")
 

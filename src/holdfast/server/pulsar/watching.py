@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.broker import Notice, TopicAdded, TopicGone
 from holdfast.names import namespace_of
+from holdfast.protocol import framed
 from holdfast.protocol import pulsar_pb2 as pb
-from holdfast.protocol.frames import framed
 from holdfast.server.pulsar import commands, lookup
 from holdfast.server.pulsar.commands import Refused
 from holdfast.server.pulsar.patterns import Shown, TopicPattern, hash_of

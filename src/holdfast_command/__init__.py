@@ -1,0 +1,35 @@
+"""The entry of the command `holdfast`: Ctrl-C ends it quietly, also while it loads.
+
+It is a package of its own: an import of `holdfast.cli` loads `holdfast` first, and an interrupt there would
+show a traceback.
+"""
+
+import os
+import signal
+
+INTERRUPTED = 130
+"""The exit status after Ctrl-C, as shells have it."""
+
+
+def main() -> int:
+    """Load the command line and run it."""
+    heeded = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # else a parent ignores it
+    if heeded:
+        signal.signal(signal.SIGINT, _leave)
+    from holdfast.cli import main as command
+
+    try:
+        if heeded:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            return command()
+        finally:
+            if heeded:
+                signal.signal(signal.SIGINT, _leave)  # Python's own end would show a traceback
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+def _leave(*_: object) -> None:
+    """End the process at once: nothing is open that could be closed."""
+    os._exit(INTERRUPTED)
