@@ -219,6 +219,8 @@ class Iceoryx2:
     name: str
     size: int
     depth: int
+    subscribers: int = 1
+    overflow: bool = False  # the publisher replaces what a subscriber has not taken
 
     @staticmethod
     def make(setting: Setting) -> Iceoryx2:
@@ -252,10 +254,10 @@ class IceoryxEnd:
         self.service = (
             self.node.service_builder(name(transport.name))
             .publish_subscribe(iox2.Slice[ctypes.c_uint8])
-            .enable_safe_overflow(False)
+            .enable_safe_overflow(transport.overflow)
             .subscriber_max_buffer_size(transport.depth)
             .max_publishers(1)
-            .max_subscribers(1)
+            .max_subscribers(transport.subscribers)
             .open_or_create()
         )
         self.event = self.node.service_builder(name(transport.name + "-event")).event().open_or_create()

@@ -17,7 +17,7 @@ from bench.ours import HOLDFAST
 from bench.peers import PEERS
 from bench.queue_figures import Reference, Report
 from bench.recovery import measure_recovery
-from bench.rounds import measure_size
+from bench.rounds import Case, cases_of, measure_size
 from bench.running import counts_argument, machine, missing, size_argument, sizes_argument
 from holdfast import _core
 
@@ -121,7 +121,10 @@ def run(options: argparse.Namespace, say: Callable[[str], None]) -> Report:
             if "references" in extras:
                 references.sample(size)
 
-        results = measure_size(kinds, setting, options.batches, options.rounds, options.seconds, each_round)
+        def cases(kind: Kind, size: int = size) -> list[Case]:
+            return cases_of(kind, size, options.batches)
+
+        results = measure_size(kinds, setting, cases, options.rounds, options.seconds, each_round)
         report.results.append(results)
     references.write_to(report)
     if "recovery" in extras:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -160,11 +160,8 @@ def throughput_table(results: Results) -> list[str]:
             values = results.rates.get((name, reading, measure))
             cells.append(spread(Spread.of(values)) if values else "–")
         rows.append(cells)
-    ratio = ["holdfast / best peer"]
-    for measure in measures:
-        ours, peer = rate_of(results, measure), best_peer(results, measure)
-        ratio.append(f"{ours / peer[1]:.2f} × {peer[0]}" if ours and peer else "–")
-    return table([f"{size_name(results.size)}, messages/s", *measures], [*rows, ratio])
+    ratios = ratio_row((rate_of(results, each), best_peer(results, each)) for each in measures)
+    return table([f"{size_name(results.size)}, messages/s", *measures], [*rows, ratios])
 
 
 def round_trip_table(results: Results) -> list[str]:
@@ -180,11 +177,14 @@ def round_trip_table(results: Results) -> list[str]:
             else:
                 cells.append("–")
         rows.append(cells)
-    ratio = ["holdfast / best peer"]
-    for measure in ROUND_TRIPS:
-        ours, peer = trip_of(results, measure), best_peer_trip(results, measure)
-        ratio.append(f"{ours / peer[1]:.2f} × {peer[0]}" if ours and peer else "–")
-    return table([f"{size_name(results.size)}, round trip µs p50 / p99", *ROUND_TRIPS], [*rows, ratio])
+    ratios = ratio_row((trip_of(results, each), best_peer_trip(results, each)) for each in ROUND_TRIPS)
+    return table([f"{size_name(results.size)}, round trip µs p50 / p99", *ROUND_TRIPS], [*rows, ratios])
+
+
+def ratio_row(pairs: Iterable[tuple[float | None, tuple[str, float] | None]]) -> list[str]:
+    """Return the row of our median divided by the best peer's, for each column."""
+    cells = (f"{ours / peer[1]:.2f} × {peer[0]}" if ours and peer else "–" for ours, peer in pairs)
+    return ["holdfast / best peer", *cells]
 
 
 def reference_table(report: Report) -> list[str]:

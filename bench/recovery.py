@@ -18,6 +18,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnContext
 
 from bench.answers import answer
+from bench.cores import pin, two_cores
 from bench.figures import Spread, percentile
 from bench.queue_figures import Recovery
 from bench.worker import READY
@@ -39,8 +40,7 @@ def nursery(control: Connection, name: str, core: int | None) -> None:
 
     This process opens no queue itself.
     """
-    if core is not None:
-        os.sched_setaffinity(0, {core})
+    pin(core)
     control.send(READY)
     while control.recv():
         child = os.fork()
@@ -57,8 +57,7 @@ def nursery(control: Connection, name: str, core: int | None) -> None:
 
 def survivor(control: Connection, name: str, core: int | None) -> None:
     """Send the time at which each blocked get returned."""
-    if core is not None:
-        os.sched_setaffinity(0, {core})
+    pin(core)
     queue = Queue.open(name)
     control.send(READY)
     while control.recv():
@@ -92,16 +91,13 @@ def measure_recovery(context: SpawnContext, kills: int) -> Recovery:
     name = f"bench-recovery-{os.getpid()}"
     # The victim must not die on the survivor's core. It would occupy the core until its end, and the survivor
     # would find all work done.
-    cores: list[int | None] = [*sorted(os.sched_getaffinity(0))[:2]]
-    if len(cores) < 2:
-        cores = [None, None]
     queue = Queue.create(name, capacity=1 << 20)
     controls: list[Connection] = []
     processes = []
     released_us: list[float] = []
     killed_us: list[float] = []
     try:
-        for role, core in zip((nursery, survivor), cores, strict=True):
+        for role, core in zip((nursery, survivor), two_cores(), strict=True):
             ours, theirs = context.Pipe()
             process = context.Process(target=role, args=(theirs, name, core), daemon=True)
             process.start()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import time
 from collections.abc import Callable, Iterable
@@ -12,6 +11,7 @@ from multiprocessing.context import SpawnContext
 from types import TracebackType
 
 from bench.answers import BenchError, answer
+from bench.cores import two_cores
 from bench.links import Kind, Setting
 from bench.worker import READY, Get, Order, Ping, Pong, Put, serve
 
@@ -78,15 +78,12 @@ class Pair:
     def __init__(self, kind: Kind, setting: Setting) -> None:
         self.name = kind.name
         context: SpawnContext = setting.context
-        cores: list[int | None] = [*sorted(os.sched_getaffinity(0))[:2]]
-        if len(cores) < 2:
-            cores = [None, None]
         self.there = kind.make(setting)
         self.back = kind.make(setting)
         self.controls: list[Connection] = []
         self.processes = []
         ends = ((self.there, self.back), (self.back, self.there))
-        for core, (outward, inward) in zip(cores, ends, strict=True):
+        for core, (outward, inward) in zip(two_cores(), ends, strict=True):
             ours, theirs = context.Pipe()
             orders = (theirs, core, outward, inward, setting.size)
             process = context.Process(target=serve, args=orders, daemon=True)
@@ -142,7 +139,7 @@ class Pair:
         return (end - start) / 1e9
 
     def round_trip_us(self, case: Case, count: int) -> tuple[float, float]:
-        spinning = case.measure == "spinning"
+        spinning = case.measure.startswith("spinning")
         pause_s = SLEEP_BEFORE_PING_S if case.measure == "asleep" else 0.0
         received, _ = self._run(Ping(count, spinning, pause_s), Pong(count, spinning))
         assert isinstance(received, tuple)
@@ -167,7 +164,7 @@ class Pair:
 def measure_size(
     kinds: list[Kind],
     setting: Setting,
-    batches: list[int],
+    cases: Callable[[Kind], Iterable[Case]],
     rounds: int,
     seconds: float,
     each_round: Callable[[int], None],
@@ -177,18 +174,33 @@ def measure_size(
     In each round every column is measured for all transports, in random order, before the next column. So
     figures that are compared were measured close together. No round starts after `SIZE_LIMIT_S`.
     """
+    pairs = [(kind, setting) for kind in kinds]
     results = Results(setting.size)
-    limit = time.monotonic() + SIZE_LIMIT_S
+    measure_pairs(results, pairs, cases, rounds, seconds, each_round, SIZE_LIMIT_S)
+    return results
+
+
+def measure_pairs(
+    results: Results,
+    wanted: Iterable[tuple[Kind, Setting]],
+    cases: Callable[[Kind], Iterable[Case]],
+    rounds: int,
+    seconds: float,
+    each_round: Callable[[int], None],
+    limit_s: float,
+) -> None:
+    """Measure as `measure_size` does. The names of the transports differ, their settings may."""
+    limit = time.monotonic() + limit_s
     pairs: dict[str, Pair] = {}
     counts: dict[tuple[str, str, str], int] = {}
     columns: dict[tuple[str, bool], list[Case]] = {}
-    for kind in kinds:
+    for kind, setting in wanted:
         try:
             pairs[kind.name] = Pair(kind, setting)
         except BenchError as error:
             results.failed[kind.name] = str(error)
             continue
-        for case in cases_of(kind, setting.size, batches):
+        for case in cases(kind):
             columns.setdefault((case.measure, case.round_trip), []).append(case)
 
     def attempt(case: Case, action: Callable[[Pair], None]) -> None:
@@ -228,4 +240,3 @@ def measure_size(
     finally:
         for pair in pairs.values():
             pair.__exit__(None, None, None)
-    return results

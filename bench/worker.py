@@ -6,7 +6,6 @@ before the first put in one process until just after the last get in the other.
 
 from __future__ import annotations
 
-import os
 import random
 import time
 import traceback
@@ -15,6 +14,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
 from bench.answers import Failure
+from bench.cores import pin
 from bench.figures import percentiles_us
 from bench.links import Receiver, Sender, Transport
 
@@ -73,13 +73,16 @@ def ping(
 ) -> tuple[float, float]:
     clock = time.perf_counter_ns
     times: list[int] = []
+    received = b""
     for _ in range(order.count):
         if order.pause_s:
             time.sleep(order.pause_s)
         start = clock()
         send(data)
-        receive()
+        received = receive()
         times.append(clock() - start)
+    if received and received != data:  # it is empty where payloads are not copied
+        raise AssertionError("another payload came back than was sent")
     return percentiles_us(times)
 
 
@@ -143,8 +146,7 @@ class Worker:
 
 def serve(control: Connection, core: int | None, outward: Transport, inward: Transport, size: int) -> None:
     """Run in a worker process until the parent sends None or goes away."""
-    if core is not None:
-        os.sched_setaffinity(0, {core})
+    pin(core)
     try:
         worker = Worker(outward.sender(), inward.receiver(), size)
         control.send(READY)

@@ -45,7 +45,7 @@ ROWS = (
     ),
     Row(
         "2",
-        "what a get takes stands in memory that threads share (nightly: the compiler)",
+        "the result of a get is in memory that threads share (nightly: the compiler)",
         ("got-shared",),
         "tests/kit/queue/binding_mutants.py",
         ("tests/process/queue/test_threads_buried.py::test_each_message_once",),
@@ -129,21 +129,21 @@ ROWS = (
     ),
     Row(
         "9",
-        "at a named step: frames have the wall clock, recovery stamps them anew, the clock is waited for",
+        "at a step: frames have the wall clock, recovery gives new times, the broker waits for its clock",
         ("wall clock", "redo now", "each time is another"),
         "tests/kit/broker/clock_steps.py",
         ("tests/mutants/test_clock.py::test_a_broken_broker_is_noticed_at_a_step",),
     ),
     Row(
         "9",
-        "the age of an open message in parts is the driver's time, or stands still with an idle topic",
+        "the age of an open chunked message is the driver's time, or stands still with an idle topic",
         ("the_drivers_clock", "the_newest_entry_is_now"),
         "tests/mutants/test_source.py",
         ("tests/mutants/test_source.py::test_mutants_are_noticed",),
     ),
     Row(
         "9",
-        "log time that ran ahead is not told, not set back, or stays in the ledgers",
+        "log time that ran ahead is not reported, not set back, or stays in the ledgers",
         ("doctor_without_a_clock", "repair_of_nothing", "ledgers_of_the_future"),
         "tests/mutants/test_repair_time.py",
         (
@@ -174,7 +174,7 @@ ROWS = (
     ),
     Row(
         "12",
-        "consumers wait at a damaged entry without a word, or are not told where it is",
+        "consumers wait at a damaged entry without an error, or the error does not name it",
         ("silent", "nameless"),
         "tests/unit/broker/test_damage.py",
         ("tests/unit/broker/test_damage.py::test_a_consumer_gets_the_error",),
@@ -195,14 +195,14 @@ ROWS = (
     ),
     Row(
         "12",
-        "a state transfer that fails without a word",
+        "a state transfer that fails without an error",
         ("catch_up_without_a_word",),
         "tests/unit/broker/test_clear_errors.py",
         ("tests/unit/broker/test_clear_errors.py::test_a_state_transfer_that_fails_ends_the_member",),
     ),
     Row(
         "12",
-        "half of a surrogate pair is Python's error (nightly: the compiler)",
+        "half of a surrogate pair raises an error of Python (nightly: the compiler)",
         ("half-a-pair-as-python-says",),
         "tests/kit/queue/binding_mutants.py",
         ("tests/unit/broker/test_clear_errors.py::test_text_that_is_none",),
@@ -393,14 +393,14 @@ ROWS = (
     ),
     Row(
         "files",
-        "the core's writer does not look",
+        "the core's writer does not notice removed files",
         ("removed-unseen", "number-believed"),
         CORE,
         ("native/tests/log/test_writer.cpp",),
     ),
     Row(
         "files",
-        "local ingest does not look",
+        "local ingest does not notice removed files",
         (
             "test_a_broker_that_does_not_look_after_its_queues_is_noticed",
             "test_a_broker_that_is_not_found_is_noticed",

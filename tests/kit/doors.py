@@ -1,4 +1,4 @@
-"""Find front ends that go past the broker's face, by an import or an attribute.
+"""Find code that goes past the face of a layer.
 
 tests/kit/tidy.py lists the rule; tests/repo/test_tidy.py shows that it can fail.
 """
@@ -15,7 +15,20 @@ FRONT_ENDS = (
     *("src/holdfast/cli/**.py", "bench/**.py", "examples/**.py"),
 )
 FACE = "holdfast.broker"
-PARTS = {"admin", "clock", "options", "random", "rates", "recovered", "sessions", "stages", "topics"}
+FACED = ("system", "memory", "group", "ledger", "protocol", "client", "columns")
+"""Layers whose package has all names that others use. Of the layers above them, users import the modules."""
+PARTS = {
+    "admin",
+    "clock",
+    "options",
+    "random",
+    "rates",
+    "recovered",
+    "sessions",
+    "stages",
+    "topics",
+    "volatile",
+}
 """Attributes of a broker that belong to its face, beside its methods and properties."""
 BEHIND_TOPIC = {"state", "dispatchers", "traffic"}
 BEHIND_DISPATCHER = {"revision"}
@@ -40,6 +53,23 @@ def reaches_behind(tree: Tree) -> Iterator[str]:
                     behind = BEHIND_TOPIC
                 if node.attr in behind or (owner in OWNERS and node.attr.startswith("_")):
                     yield f"{path}:{node.lineno}: reaches behind the {owner}: .{node.attr}"
+
+
+def inner_imports(tree: Tree) -> Iterator[str]:
+    """Find imports of a module inside another layer.
+
+    The face of a layer is its package, or a package in it."""
+    packages = {path.removesuffix("/__init__.py") for path in tree.matching("src/holdfast/**/__init__.py")}
+    for path in tree.matching("src/holdfast/**.py"):
+        here = path.removeprefix("src/holdfast/").partition("/")[0].removesuffix(".py")
+        for node in ast.walk(tree.parsed(path)):
+            if not isinstance(node, ast.ImportFrom) or node.module is None:
+                continue
+            first, *rest = node.module.split(".")
+            if first != "holdfast" or len(rest) < 2 or rest[0] == here or rest[0] not in FACED:
+                continue
+            if "/".join(["src/holdfast", *rest]) not in packages:
+                yield f"{path}:{node.lineno}: imports {node.module}; import from its package"
 
 
 def modules(tree: Tree, node: ast.Import | ast.ImportFrom) -> list[str]:

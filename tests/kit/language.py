@@ -1,4 +1,4 @@
-"""Find sentences that break the language rules of CONTRIBUTING.md, in code, errors, help and pages.
+"""Find sentences that break the language rules of CONTRIBUTING.md, in code, settings and pages.
 
 `python -m tests.kit.language` prints counts by folder; with paths as arguments it prints each complaint.
 """
@@ -6,20 +6,29 @@
 from __future__ import annotations
 
 import argparse
-import ast
 import re
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache
 
 from tests.kit import ROOT
+from tests.kit.language_texts import Text, texts
 from tests.kit.tree import Tree
 
 SUMMARY_WORDS_MAX = 15
 SENTENCE_WORDS_MAX = 25
-SOURCES = ("src/**.py", "bench/**.py", "tests/**.py", "examples/**.py", "native/**.hpp", "native/**.cpp")
+SOURCES = (
+    "src/**.py",
+    "bench/**.py",
+    "tests/**.py",
+    "examples/**.py",
+    "native/**.hpp",
+    "native/**.cpp",
+    "src/**.proto",
+    "src/**.pyi",
+)
+BESIDE = (".ci/*", "Makefile", "deploy/*", "CMakeLists.txt", "pyproject.toml", "mkdocs.yml")
 PAGES = ("docs/**.md", "README.md", "CONTRIBUTING.md", "CHANGELOG.md")
 EXEMPT = ("_pb2.py", "docs/reference/glossary.md")
 """Generated code, and the page that lists words to avoid."""
@@ -33,159 +42,6 @@ WORDS = {
     r"(?<!there )(?:is|are|was|were) no (?!longer|more|less|other|such)": "say not an X",
 }
 FORBIDDEN = {re.compile(rf"\b(?:{words})\b", re.IGNORECASE): instead for words, instead in WORDS.items()}
-
-
-@dataclass(frozen=True)
-class Text:
-    """A paragraph, and its line in the file."""
-
-    line: int
-    words: str
-    kind: str
-    """summary, docstring, comment, error, help, page or heading."""
-
-
-# -- where text stands --------------------------------------------------------------------------------
-
-
-def paragraphs(text: str, line: int, kind: str) -> Iterator[Text]:
-    """Split prose at blank lines, list items and table rows; leave out examples and drawings."""
-    gathered: list[str] = []
-    first, example = line, False
-
-    def finish() -> Iterator[Text]:
-        if gathered:
-            yield Text(first, " ".join(gathered), kind)
-            gathered.clear()
-
-    for number, raw in enumerate(text.splitlines(), line):
-        here = raw.strip()
-        if not here or here.startswith(">>>"):
-            yield from finish()
-            example = here.startswith(">>>")
-            continue
-        drawn = re.search(r"\S {2,}\S|[─│┌└►▼◄┐┘├┤]|^[-=~|+ ]+$|^\s*\.\.\. ", raw.strip())
-        if example or drawn:
-            yield from finish()
-            continue
-        if re.match(r"(?:[-*•]|\d+[.)])\s", here):
-            yield from finish()
-            here = re.sub(r"^\S+\s+", "", here)
-        if not gathered:
-            first = number
-        gathered.append(here)
-    yield from finish()
-
-
-def docstrings(nodes: list[ast.AST]) -> Iterator[Text]:
-    for node in nodes:
-        body = getattr(node, "body", None)
-        if not isinstance(body, list):  # neither a block nor a definition
-            continue
-        for each in body:
-            if not (isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant)):
-                continue
-            text = each.value.value
-            if not isinstance(text, str) or not text.strip():
-                continue
-            owner = isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
-            if owner and each is body[0]:
-                yield Text(each.lineno, text.strip().splitlines()[0], "summary")
-            yield from paragraphs(text, each.lineno, "docstring")
-
-
-def literal(node: ast.AST) -> str:
-    """Return a string with a letter for each value in it; empty for other expressions."""
-    if isinstance(node, ast.Constant) and isinstance(node.value, str):
-        return node.value
-    if isinstance(node, ast.JoinedStr):
-        return "".join(str(each.value) if isinstance(each, ast.Constant) else "N" for each in node.values)
-    if isinstance(node, ast.BinOp):
-        return literal(node.left) + literal(node.right)
-    return ""
-
-
-def spoken(nodes: list[ast.AST]) -> Iterator[Text]:
-    """Find the texts of errors that are raised, and of command help."""
-    for node in nodes:
-        if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
-            for argument in node.exc.args:
-                yield from paragraphs(literal(argument), argument.lineno, "error")
-        if isinstance(node, ast.Call):
-            for keyword in node.keywords:
-                if keyword.arg in ("help", "description", "epilog"):
-                    yield from paragraphs(literal(keyword.value), keyword.value.lineno, "help")
-
-
-def python_comments(nodes: list[ast.AST], text: str) -> Iterator[Text]:
-    """Find comments; one behind code has two blanks before it, as the formatter wants."""
-    strings = {
-        line
-        for node in nodes
-        if isinstance(node, ast.Constant | ast.JoinedStr) and node.end_lineno != node.lineno
-        for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
-    }
-    yield from joined_comments(text, re.compile(r"(?:^\s*|\S  )#+:?(?: (.*)|$)"), strings)
-
-
-def native_comments(text: str) -> Iterator[Text]:
-    yield from joined_comments(text, re.compile(r"(?:^\s*|[;{},)\w]  )//+(?: (.*)|$)"), set())
-
-
-def joined_comments(text: str, pattern: re.Pattern[str], strings: set[int]) -> Iterator[Text]:
-    """Find comments by line; those on neighbouring lines without code are one text."""
-    block: list[str] = []
-    for number, line in enumerate([*text.splitlines(), ""], 1):
-        found = pattern.search(line) if number not in strings else None
-        alone = found is not None and not line[: found.start()].strip() and line.lstrip()[0] in "#/"
-        if block and not alone:
-            yield from paragraphs("\n".join(block), number - len(block), "comment")
-            block = []
-        if found is None:
-            continue
-        words = found[1] or ""
-        if re.match(r"noqa|type:|!/|-- |--+$|pragma|NOLINT|clang-format", words):
-            words = ""
-        words = re.sub(r"pairs with: [^.(]*", "", words)
-        if alone:
-            block.append(words)
-        else:
-            yield from paragraphs(words, number, "comment")
-
-
-def page_texts(text: str) -> Iterator[Text]:
-    def blank(found: re.Match[str]) -> str:
-        return re.sub(r"[^\n]+", "", found[0])
-
-    text = re.sub(r"^( *)```.*?^\1```[^\n]*$|<!--.*?-->", blank, text, flags=re.MULTILINE | re.DOTALL)
-    prose: list[str] = []
-    first = 1
-    for number, line in enumerate([*text.splitlines(), ""], 1):
-        apart = line.startswith(("#", "|"))
-        if not apart:
-            prose.append(line)
-        if apart or number > text.count("\n"):
-            yield from paragraphs("\n".join(prose), first, "page")
-            prose, first = [], number + 1
-        if line.startswith("#"):
-            yield Text(number, line.lstrip("# "), "heading")
-        elif line.startswith("|"):
-            for each in re.split(r"(?<!\\)\|", line.strip().strip("|")):
-                yield from paragraphs(re.sub(r"\s+", " ", each), number, "page")
-
-
-def texts(tree: Tree, path: str) -> tuple[Text, ...]:
-    """Return every paragraph of a file that the rules are about."""
-    text = tree.text(path)
-    if path.endswith(".md"):
-        return tuple(page_texts(text))
-    if path.endswith(".py"):
-        nodes = list(ast.walk(tree.parsed(path)))
-        return (*docstrings(nodes), *spoken(nodes), *python_comments(nodes, text))
-    return tuple(native_comments(text))
-
-
-# -- the rules ----------------------------------------------------------------------------------------
 
 
 def plain(text: str) -> str:
@@ -233,7 +89,7 @@ def complaints(tree: Tree, path: str) -> list[str]:
 
 def checked(tree: Tree) -> list[str]:
     """Return the files that the rules are about."""
-    return [path for path in tree.matching(*SOURCES, *PAGES) if not path.endswith(EXEMPT)]
+    return [path for path in tree.matching(*SOURCES, *BESIDE, *PAGES) if not path.endswith(EXEMPT)]
 
 
 def unclear_sentences(tree: Tree) -> Iterator[str]:
@@ -247,11 +103,12 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("paths", nargs="*", help="files or folders whose complaints are printed")
     options = parser.parse_args(arguments)
     tree = Tree(ROOT)
-    found = {path: complaints(tree, path) for path in checked(tree)}
-    for path, each in found.items():
-        if path.startswith(tuple(options.paths)) and options.paths:
+    paths = [path for path in checked(tree) if path.startswith(tuple(options.paths or [""]))]
+    found = {path: complaints(tree, path) for path in paths}
+    if options.paths:
+        for each in found.values():
             print(*each, sep="\n", end="\n" if each else "")
-    if not options.paths:
+    else:
         counts, files = Counter[str](), Counter[str]()
         for path, each in found.items():
             deep = 3 if path.startswith(("src/", "native/holdfast/")) else 2

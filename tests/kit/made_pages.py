@@ -20,6 +20,8 @@ NATIVE = {
     "base": "bytes and blocks, checksums, the codec of frames",
     "shm": "segments, participants and their lock bytes, waiting, faults",
     "queue": "the queue: layout, state, operations, recovery",
+    "channel": "the channel: hand-over of buffers without a copy; lanes, and the way back of a loop",
+    "service": "services: samples, logs and calls; markers; holds of provider and proxies",
     "entry": "entries as Pulsar's clients write them, and their messages",
     "log": "topic tails, rounds, the writer, ledger files, the table for readers",
     "dispatch": "tables of what consumers hold, and may still be sent",

@@ -72,7 +72,9 @@ def built(name: str, source: str, native: Path, flags: Sequence[str]) -> Path:
     """Return the program of this source, compiled unless it is below build/ already."""
     total = hashlib.sha256("\0".join([compiler(), *flags, source.replace(str(native), "")]).encode())
     for path in sorted(
-        [*native.glob("holdfast/**/*.hpp"), *native.glob("tests/**/*.?pp"), *native.glob("fuzz/*")]
+        path
+        for part in ("holdfast/**/*.hpp", "tests/**/*.?pp", "fuzz/*", "stepping/*")
+        for path in native.glob(part)
     ):
         total.update(path.name.encode() + path.read_bytes())
     folder = BUILD / "native-tests"
@@ -168,7 +170,7 @@ def switched(text: str, mutant: Mutant, number: int) -> str:
 
 def with_all(mutants: Iterable[Mutant], folder: Path) -> dict[str, int]:
     """Write a copy of the sources with all mutants; return the number that chooses each."""
-    for part in ("holdfast", "tests", "fuzz"):
+    for part in ("holdfast", "tests", "fuzz", "stepping"):
         shutil.copytree(NATIVE / part, folder / part)
     numbers = {mutant.name: number for number, mutant in enumerate(mutants, 1)}
     # Longer texts first: a text that is part of another one is unique after that one is replaced.

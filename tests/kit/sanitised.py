@@ -21,12 +21,14 @@ from pathlib import Path
 
 from tests.kit import ROOT
 from tests.kit.bindings import built, importing
-from tests.kit.native import BUILD, NATIVE, SWITCH, Mutant, compiler, switched
+from tests.kit.native import BUILD, CHOICE, NATIVE, SWITCH, Mutant, compiler, switched
 
 COMPILERS = 2
 """Compilers that run at once."""
 RUN_S = 1000
 """Hang limit of one program, in seconds."""
+PYTEST = "import sys, pytest\nsys.exit(pytest.main(sys.argv[1:]))\n"
+OPTIONS = ("-q", "-x", "-n0", "-p", "no:cacheprovider", "--timeout=60")
 
 
 def written(mutants: Iterable[Mutant], folder: Path) -> dict[str, int]:
@@ -123,3 +125,11 @@ def python(
         cwd=ROOT,
         timeout=RUN_S,
     )
+
+
+def noticed(package: Path, tests: str, number: int) -> bool:
+    """Return whether tests fail, or their process does, with this mutant in force."""
+    environment = {CHOICE: str(number), "HOLDFAST_NIGHTLY": ""}
+    done = python(package, os.environ.get("LD_PRELOAD", ""), PYTEST, *OPTIONS, tests, **environment)
+    assert done.returncode in (0, 1) or done.returncode < 0, done.stdout + done.stderr
+    return done.returncode != 0

@@ -1,16 +1,37 @@
-"""Waiting in tests: for a condition, for the clock's next step, and for a timeout."""
+"""Waiting in tests: for conditions, calls in threads, the clock and timeouts."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from tests.kit.processes import PATIENCE_S
 
 T = TypeVar("T")
+
+
+class Waiting:
+    """A call in a thread; `end()` returns its result or its exception."""
+
+    def __init__(self, call: Callable[[], Any]) -> None:
+        self.result: Any = None
+        self.thread = threading.Thread(target=self.run, args=(call,), daemon=True)
+        self.thread.start()
+
+    def run(self, call: Callable[[], Any]) -> None:
+        try:
+            self.result = call()
+        except Exception as error:
+            self.result = error
+
+    def end(self) -> Any:
+        self.thread.join(20)
+        assert not self.thread.is_alive(), "the call hangs"
+        return self.result
 
 
 async def eventually(condition: Callable[[], T], timeout: float = PATIENCE_S) -> T:

@@ -23,6 +23,22 @@ class Fixed(SimMachine):
     """The same histories in every run."""
 
 
+@seed(21)
+class Others(SimMachine):
+    """More of them, for a mutant that the first ones do not meet.
+
+    Hypothesis draws constants of the package, too: a changed module means other histories.
+    """
+
+
+@seed(22)
+class Third(SimMachine):
+    """The same again."""
+
+
+MACHINES = (Fixed, Others, Third)
+
+
 def play() -> None:
     fixed = settings(
         max_examples=EXAMPLES,
@@ -33,7 +49,8 @@ def play() -> None:
         report_multiple_bugs=False,
         suppress_health_check=[*HealthCheck],
     )
-    run_state_machine_as_test(Fixed, settings=fixed)
+    for machine in MACHINES:
+        run_state_machine_as_test(machine, settings=fixed)
 
 
 def test_without_a_mutant_nothing_is_noticed() -> None:

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.broker.broker import Broker
 from holdfast.broker.dispatch.dispatcher import Dispatcher
 from holdfast.broker.dispatch.types import DispatchOptions
+from holdfast.broker.dispatch.volatile import VolatileSubscriptions
 from holdfast.broker.quota import Gauge, Quota
 from holdfast.broker.topic import Topic
 from holdfast.errors import Closed
@@ -91,9 +91,7 @@ def lists_of_old(patch: Patch) -> None:
 def readers_are_looked_for(patch: Patch) -> None:
     """A reader that leaves is searched among all readers."""
 
-    def abandoned(self: Broker, topic: Any, dispatcher: Any) -> None:
-        if dispatcher.consumers:
-            return
+    def end(self: VolatileSubscriptions, topic: Any, dispatcher: Any) -> None:
         for id_, each in list(topic.dispatchers.items()):
             if each is dispatcher and id_ < 0:
                 topic.forget(id_)
@@ -102,7 +100,7 @@ def readers_are_looked_for(patch: Patch) -> None:
             if each is dispatcher:
                 del topic.volatile[name]
 
-    patch.setattr(Broker, "abandoned", abandoned)
+    patch.setattr(VolatileSubscriptions, "_end", end)
 
 
 def half_frames_stay(patch: Patch) -> None:
@@ -179,7 +177,7 @@ def all_in_one_turn(patch: Patch) -> None:
 
 
 def refused_readers_stay(patch: Patch) -> None:
-    patch.setattr(Server, "let_go", lambda self, topic, dispatcher, keep: None)
+    patch.setattr(VolatileSubscriptions, "release", lambda self, topic, dispatcher, keep_s=None: None)
 
 
 def what_is_deleted_counts(patch: Patch) -> None:

@@ -12,9 +12,11 @@ from typing import Any
 
 import pytest
 
+from tests.kit.channel.mutants import MUTANTS as CHANNEL
 from tests.kit.native import CHOICE
 from tests.kit.queue import kept_spaces
 from tests.kit.queue.mutants import BUILD, MUTANTS, build_broken, build_explorer
+from tests.kit.service.mutants import MUTANTS as SERVICE
 
 pytestmark = pytest.mark.timeout(400)
 
@@ -30,6 +32,7 @@ class Space:
     states: int
     transitions: int
     solo_steps: int
+    buffered: int
     exhausted: bool
     partial: bool
     good: bool
@@ -59,7 +62,19 @@ def test_toys_show_what_the_engine_sees(spaces: list[Space]) -> None:
     toys = [space for space in spaces if space.kind == "toy"]
     for toy in toys:
         assert toy.check == toy.expected, f"{toy.name}: {toy.check or 'nothing'} was seen"
-    assert {toy.expected for toy in toys} >= {"", "lost-update", "race", "deadlock", "lost", "progress"}
+    seen = {toy.expected for toy in toys}
+    assert seen >= {
+        "",
+        "lost-update",
+        "race",
+        "deadlock",
+        "lost",
+        "progress",
+        "cell",
+        "bound",
+        "both-missed",
+        "stale",
+    }
 
 
 def test_every_space_is_exhausted_and_clean(spaces: list[Space], counts: Callable[[str], None]) -> None:
@@ -77,9 +92,40 @@ def test_every_space_is_exhausted_and_clean(spaces: list[Space], counts: Callabl
     assert total > 10_000_000
 
 
+def test_every_space_of_the_channel_is_exhausted_and_clean(
+    spaces: list[Space], counts: Callable[[str], None]
+) -> None:
+    channels = [space for space in spaces if space.kind == "channel"]
+    assert len(channels) >= 30
+    for space in channels:
+        assert not space.violation, f"{space.name}: {space.violation}"
+        assert space.exhausted or space.partial, space.name
+    assert {space.granules for space in channels} == {1, 2, 3}
+    total = sum(space.states for space in channels)
+    counts(f"{len(channels)} spaces of the channel exhausted, {total:,} states")
+    assert total > 4_000_000
+
+
+def test_every_space_of_services_is_exhausted_and_clean(
+    spaces: list[Space], counts: Callable[[str], None]
+) -> None:
+    services = [space for space in spaces if space.kind == "service"]
+    assert len(services) >= 40
+    for space in services:
+        assert not space.violation, f"{space.name}: {space.violation}"
+        assert space.exhausted or space.partial, space.name
+    assert {space.granules for space in services} >= {0, 4, 5, 6, 7}
+    assert sum("store buffers" in space.traits for space in services) >= 3
+    total = sum(space.states for space in services)
+    counts(f"{len(services)} spaces of services exhausted, {total:,} states")
+    assert total > 3_000_000
+
+
 def test_the_slice_has_what_kills_a_mutant(spaces: list[Space]) -> None:
-    """Without a mutant, the queue passes each of these."""
-    assert {mutant.program for mutant in MUTANTS} <= {space.name for space in spaces if not space.violation}
+    """Without a mutant, the structures pass each of these."""
+    assert {mutant.program for mutant in (*MUTANTS, *CHANNEL, *SERVICE)} <= {
+        space.name for space in spaces if not space.violation
+    }
 
 
 # Each is covered by some exhausted space.
@@ -94,6 +140,11 @@ COVERED: dict[str, Callable[[Space], bool]] = {
     "waiting": lambda space: any("wget" in program for program in space.programs),
     "fencing": lambda space: "fencing" in space.traits,
     "at most once": lambda space: "at-most-once" in space.traits,
+    "store buffers": lambda space: "store buffers" in space.traits,
+    "store buffers by cell, with deaths": (
+        lambda space: "store buffers by cell" in space.traits and space.crashes >= 2
+    ),
+    "old values, with deaths": lambda space: "old values" in space.traits and space.crashes >= 1,
     "eight granules": lambda space: space.granules == 8,
     "a lap while an operation is under way": lambda space: space.name.startswith("laps"),
     "old age, with deaths": lambda space: space.name.startswith("aged") and space.crashes >= 2,
@@ -104,6 +155,11 @@ COVERED: dict[str, Callable[[Space], bool]] = {
 @pytest.mark.parametrize("what", COVERED)
 def test_the_slice_covers(what: str, spaces: list[Space]) -> None:
     assert any(COVERED[what](space) and space.exhausted for space in spaces if space.kind == "queue")
+
+
+def test_no_store_waits_for_room_in_a_buffer(spaces: list[Space]) -> None:
+    """No space fills a buffer of four stores, so that limit hides nothing."""
+    assert max(space.buffered for space in spaces if space.kind == "queue") == 3
 
 
 def test_a_survivor_finishes_alone(spaces: list[Space]) -> None:

@@ -10,7 +10,7 @@ import pytest
 from holdfast.broker.telemetry import metrics
 from holdfast.broker.telemetry.traffic import Rates
 from holdfast.broker.topic import Topic
-from holdfast.server.http import positions, pulsar_stats, refusals, subscriptions
+from holdfast.server.http import positions, pulsar_stats, refusals
 from tests.kit.server import http_effects_checks as effects
 from tests.kit.server import http_metrics_checks as texts
 from tests.kit.server.http_world import HttpWorld, http
@@ -20,11 +20,12 @@ __all__ = ["http"]
 
 def any_position_will_do(patch: pytest.MonkeyPatch) -> None:
     """A reset moves to the nearest position instead of refusing."""
+    place = Topic.place
 
-    def nearest(topic: Topic, target: Any) -> int:
-        return topic.visible
+    async def nearest(topic: Topic, to: Any, *, exact: bool = False, after: bool = False) -> int:
+        return await place(topic, to, after=after)
 
-    patch.setattr(subscriptions, "ordinal_of", nearest)
+    patch.setattr(Topic, "place", nearest)
 
 
 def busy_is_a_conflict(patch: pytest.MonkeyPatch) -> None:

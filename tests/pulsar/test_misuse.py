@@ -155,6 +155,17 @@ def test_acknowledgements_of_what_never_was(raw: Raw, topic: str, cumulative: bo
     assert server().admin.stats(topic, "s")["backlog"] == 0
 
 
+def test_a_cumulative_acknowledgement_on_a_shared_subscription(raw: Raw, topic: str) -> None:
+    (sent,) = raw.publish(topic, 1)
+    raw.subscribe(topic, sub_type=1)
+    for request, at in enumerate([sent, pb.MessageIdData(ledgerId=sent.ledgerId + 1000, entryId=0)]):
+        raw.ack(at, request=request, cumulative=True)
+        answer = raw.expect(Type.ACK_RESPONSE)
+        assert (answer.request_id, answer.error) == (request, pb.NotAllowedError)
+        assert answer.message.startswith("subscription s is shared, so its messages have no order")
+    assert server().admin.stats(topic, "s")["backlog"] == 1
+
+
 @pytest.mark.parametrize(
     "where",
     [

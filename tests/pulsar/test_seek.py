@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+import threading
 import time
 from typing import Any
+
+import pytest
 
 from tests.kit.server.wire_programs import (
     data_of,
@@ -154,7 +158,8 @@ def test_a_reset_by_the_administration(client: Any, topic: str, admin: Any) -> N
     fill(client, topic, 10)
     assert consumer.receive(5000).data() == b"0"
     admin.reset(topic, "s", "earliest")
-    until(lambda: len(admin.stats(topic, "s")["consumers"]) == 1)
+    # The client empties its queue when SUBSCRIBE is answered, and sends permits after that.
+    until(lambda: admin.stats(topic, "s")["pending"] == 10)
     assert data_of(receive(consumer, 10)) == numbers(0, 10)
 
 
@@ -223,3 +228,63 @@ def test_a_slow_seek_does_not_hang_the_client() -> None:
         assert server().admin.slowed() == len(SLOWLY)
     finally:
         server().admin.slow_resets(0.0)
+
+
+def race(client: Any, topic: str, admin: Any, type_: str) -> None:
+    """Reset by the administration while messages are received and acknowledged.
+
+    The order of the messages changes only to the target of a reset. After the last reset, everything from
+    its target on arrives.
+    """
+    count, rounds = 600, 25
+    kind = getattr(pulsar.ConsumerType, type_)
+    consumer = client.subscribe(topic, "s", kind, receiver_queue_size=20, **HERE)
+    ids = fill(client, topic, count)
+    targets = [(each * 137) % count for each in range(rounds)]
+    resetting = threading.Thread(target=reset_often, args=(admin, topic, ids, targets))
+    resetting.start()
+    seen: list[int] = []
+    while resetting.is_alive() or admin.stats(topic, "s")["backlog"]:
+        try:
+            message = consumer.receive(200)
+        except pulsar.Timeout:
+            continue
+        seen.append(int(message.data()))
+        consumer.acknowledge(message)
+    resetting.join()
+    jumps = [later for sooner, later in itertools.pairwise(seen) if later != sooner + 1]
+    assert set(jumps) <= set(targets)
+    assert seen[len(seen) - (count - targets[-1]) :] == [*range(targets[-1], count)]
+    assert admin.stats(topic, "s")["reset_number"] == rounds
+
+
+def reset_often(admin: Any, topic: str, ids: list[Any], targets: list[int]) -> None:
+    for target in targets:
+        admin.reset_to(topic, "s", ids[target].ledger_id(), ids[target].entry_id())
+        time.sleep(0.02)  # a pace, so that some messages arrive between two resets
+
+
+@program
+def test_resets_race_with_an_exclusive_consumer(client: Any, topic: str, admin: Any) -> None:
+    race(client, topic, admin, "Exclusive")
+
+
+@program
+def test_resets_race_with_a_shared_consumer(client: Any, topic: str, admin: Any) -> None:
+    race(client, topic, admin, "Shared")
+
+
+@program
+def test_a_position_that_was_trimmed(client: Any, topic: str, admin: Any) -> None:
+    """A reset there is refused; a seek continues with the next message."""
+    consumer = client.subscribe(topic, "s", **HERE)
+    old = fill(client, topic, 5)
+    for message in receive(consumer, 5):
+        consumer.acknowledge(message)
+    admin.truncate(topic)
+    new = fill(client, topic, 3)
+    kept = [f"{each.ledger_id()}:{each.entry_id()}" for each in (new[0], new[-1])]
+    with pytest.raises(RuntimeError, match=f"its messages are {kept[0]} to {kept[1]}"):
+        admin.reset_to(topic, "s", old[2].ledger_id(), old[2].entry_id())
+    consumer.seek(old[2])
+    assert data_of(receive(consumer, 3)) == numbers(0, 3)

@@ -24,6 +24,8 @@ holdfast.pipeline.remote
 holdfast.pipeline.sink
 holdfast.pipeline.stream
 holdfast.server
+holdfast.server.taps
+holdfast.service
 holdfast.store
 holdfast.tls
 holdfast.wire

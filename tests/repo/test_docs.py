@@ -52,6 +52,13 @@ def test_example_of_the_first_page(tmp_path: Path) -> None:
     ]
 
 
+def test_examples_of_the_channel(tmp_path: Path) -> None:
+    printed = [
+        run_example(tmp_path, "-c", each).strip() for each in python_blocks(ROOT / "docs/guide/channel.md")
+    ]
+    assert printed == ["b'a frame' 0", "7.0 0", "1"]
+
+
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
 def test_example_program(example: Path, tmp_path: Path) -> None:
     assert run_example(tmp_path, str(example))

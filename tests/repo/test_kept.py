@@ -137,5 +137,5 @@ def test_a_second_night_in_one_checkout_is_refused() -> None:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         wrong = os.environ | {"HOLDFAST_MINUTES": "x"}  # ends it at once, should the lock be overlooked
         done = subprocess.run(["make", "nightly"], cwd=ROOT, env=wrong, capture_output=True, text=True)
-    assert "another one is at work in this checkout" in done.stderr, done.stderr
+    assert "another one runs in this checkout" in done.stderr, done.stderr
     assert done.returncode != 0

@@ -15,22 +15,32 @@ from typing import Any
 import pytest
 
 from tests.kit import ROOT
+from tests.kit.channel.binding_mutants import MUTANTS as CHANNEL_BINDINGS
+from tests.kit.channel.lane_mutants import NATIVE_MUTANTS, PYTHON_MUTANTS
+from tests.kit.channel.mutants import MUTANTS as CHANNEL
 from tests.kit.native import NATIVE, Mutant, patched, with_all
 from tests.kit.native_mutants import MUTANTS as CORE
 from tests.kit.queue import binding_mutants, layout_mutants
 from tests.kit.queue.mutants import MUTANTS as QUEUE
 from tests.kit.server.auth_mutants import MUTANTS as GUARDS
 from tests.kit.server.auth_mutants import break_it
+from tests.kit.service.mutants import MUTANTS as SERVICE
+from tests.kit.step_mutants import MUTANTS as STEPS
 
 FILES = sorted([*ROOT.glob("tests/mutants/*.py"), *ROOT.glob("tests/kit/**/*mutants.py")])
 ALONE = [
     *(pytest.param("holdfast", each, id=each.name) for each in CORE if each.alone),
     *(pytest.param("holdfast", each, id=each.name) for each in layout_mutants.MUTANTS),
     *(pytest.param("bindings", each, id=each.name) for each in binding_mutants.MUTANTS),
+    *(pytest.param("", each, id=each.name) for each in CHANNEL_BINDINGS),
+    *(pytest.param("", each, id=each.name) for each in NATIVE_MUTANTS),
+    *(pytest.param("../src/holdfast", each, id=each.name) for each in PYTHON_MUTANTS),
 ]
 
 
-@pytest.mark.parametrize("mutants", [CORE, QUEUE], ids=["core", "queue"])
+@pytest.mark.parametrize(
+    "mutants", [CORE, QUEUE, CHANNEL, SERVICE, STEPS], ids=["core", "queue", "channel", "service", "steps"]
+)
 def test_texts_of_mutants_that_are_compiled_together_occur_once(
     mutants: tuple[Mutant, ...], tmp_path: Path
 ) -> None:

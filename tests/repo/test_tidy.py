@@ -66,6 +66,11 @@ REJECTED: list[tuple[Rule, dict[str, str], str]] = [
         {"src/holdfast/cli/a.py": "def f():\n    from holdfast.broker.events import Ack"},
         "a.py:2: imports holdfast.broker.events",
     ),
+    (
+        doors.inner_imports,
+        {"src/holdfast/cli/a.py": "from holdfast.ledger.acks import AckState"},
+        "imports holdfast.ledger.acks; import from its package",
+    ),
     (doors.reaches_behind, {"bench/a.py": "import holdfast.broker.broker"}, "imports holdfast.broker.broker"),
     (
         doors.reaches_behind,
@@ -162,6 +167,8 @@ REJECTED: list[tuple[Rule, dict[str, str], str]] = [
         "cites I1",
     ),
     (tidy.uncited_invariants, {"docs/guide/queue.md": "**I1**", "tests/test_a.py": "# I1 I7"}, "cites I7"),
+    (tidy.uncited_invariants, {"docs/internals/handover.md": "**C1** holds"}, "no test or model cites C1"),
+    (tidy.uncited_invariants, {"docs/a.md": "**C1**", "native/model/m.hpp": "// C1 R1"}, "cites R1"),
     (tidy.requirement_rows, {"docs/requirements.md": TABLE + "| S0.1 | somewhere |\n"}, "no test"),
     (
         tidy.requirement_rows,
@@ -217,6 +224,25 @@ REJECTED: list[tuple[Rule, dict[str, str], str]] = [
     (language.unclear_sentences, {"src/a.py": 'f(help="about so many of them")'}, "in a help"),
     (language.unclear_sentences, {"src/a.py": 'x = 1\n"""What it has."""'}, "whose subject is 'what'"),
     (language.unclear_sentences, {"native/a.hpp": "int a;  // it is none\n"}, "in a comment"),
+    (
+        language.unclear_sentences,
+        {"native/holdfast/a.hpp": 'f(a);\nfail("queue " + quoted(name) + // why\n  ": so many " "of them");'},
+        "native/holdfast/a.hpp:2: 'so many of' in a string (say at most N): queue N: so many of them",
+    ),
+    (language.unclear_sentences, {"src/a.proto": "  int32 a = 1;  // whoever asks\n"}, "in a comment"),
+    (language.unclear_sentences, {".ci/a": "#!/bin/sh\n# What it does.\n"}, ".ci/a:2: a comment"),
+    (language.unclear_sentences, {".ci/a": 'echo "$x: nobody"\n'}, ".ci/a:1: 'nobody' in a string"),
+    (language.unclear_sentences, {".ci/a": '#!/usr/bin/env python3\n"""Who?"""\n'}, "'Who' in a docstring"),
+    (language.unclear_sentences, {"Makefile": "test: ## for everybody\n"}, "'everybody' in a comment"),
+    (language.unclear_sentences, {"deploy/a.toml": "# somebody\n#a = 1\n"}, "deploy/a.toml:1: 'somebody'"),
+    (language.unclear_sentences, {"deploy/a.yml": f'  summary: "{LONG_SENTENCE}"'}, "words in a setting"),
+    (
+        language.unclear_sentences,
+        {"pyproject.toml": "a = 1  #" + " whoever asks\n"},
+        "pyproject.toml:1: 'whoever'",
+    ),
+    (language.unclear_sentences, {"src/a.pyi": '"""Who?"""\n'}, "'Who' in a docstring"),
+    (language.unclear_sentences, {"deploy/a.json": ' "title": "Who",'}, "'Who' in a setting"),
     (
         language.unclear_sentences,
         {"docs/a.md": "```\ncode\n```\nIt lets go\nof it."},
@@ -292,6 +318,9 @@ ACCEPTED: list[tuple[Rule, dict[str, str]]] = [
     (tidy.forbidden_words, {"a.md": "$XDG/home/x, a/work/b and framework/ and rooted/"}),
     (language.unclear_sentences, {"src/a.py": "x = '# nobody'  # noqa: who\n"}),
     (language.unclear_sentences, {"src/a.py": '"""A.\n\n>>> who()\nnobody\n"""\ny = """\n# who\n"""'}),
+    (language.unclear_sentences, {"native/tests/a.cpp": 'f("nobody");'}),
+    (language.unclear_sentences, {"native/model/a.cpp": '#include "who.hpp"\nchar a = \'"\'; who("a");'}),
+    (language.unclear_sentences, {"Makefile": "# echo\n\t@echo who $x\n", "deploy/a.toml": "#who = 1\n"}),
     (language.unclear_sentences, {"docs/a.md": f"```\n{LONG_SENTENCE}\n```\nThere is no `who`. What is it?"}),
 ]
 

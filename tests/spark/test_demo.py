@@ -90,6 +90,16 @@ def demonstrated(tmp_path: Path) -> dict[str, Any]:
     assert told["confirmed"] > 1000
     assert told["stored"] == told["confirmed"] + told["unconfirmed"] == told["calibrated"]
     assert told["archived"] == told["stored"] + told["calibrated"]
+    frames = told["frames"]
+    ends = sum(frames[end] for end in ("analysed", "displaced", "left", "lost"))
+    assert frames["acquired"] == ends > 1000
+    assert frames["lost"] <= frames["lost_max"]
+    assert [frames[name] for name in ("twice", "out_of_order", "strange", "leaked")] == [0, 0, 0, 0]
+    levels = told["levels"]
+    assert levels["sent"] == levels["stored"] + levels["missed"] + levels["away"] > 0
+    assert levels["stored"] > 0
+    assert levels["twice"] == 0
+    assert levels["gaps"] <= levels["gaps_max"]
     page = Path(told["report"]).read_text()
     assert "<svg" in page or "data:image" in page
     assert sorted(path.name for path in Path(told["report"]).parent.iterdir()) == [

@@ -20,7 +20,7 @@ from tests.kit.slices import Seed, pick_for, seeds
 TOPICS = [full(f"t{n}") for n in range(3)]
 SUBSCRIPTIONS = ["s0", "s1"]
 USERS = 4
-LEFT = ("connections", "producers", "attached", "_kept")
+LEFT = ("connections", "producers", "attached", "kept")
 """Of the server's registers: what must be empty when all have gone."""
 LIVES, LIVES_OF_A_NIGHT = 12, 60
 """Of each user: connections, one after another."""

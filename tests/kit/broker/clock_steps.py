@@ -62,6 +62,9 @@ JUMPS: dict[str, Callable[[WallClock], None]] = {
     "standing still": WallClock.stop,
 }
 STEPS = _core.log_points()
+JOURNAL_BYTES = 1 << 16
+MESSAGE_BYTES = 30_000
+"""Three of them fill a journal file, so each run starts one, and its snapshots drop and recycle one."""
 Case = tuple[str, str]
 """A step, and the change of the clock there."""
 ALL: list[Case] = list(product(STEPS, JUMPS))
@@ -160,7 +163,9 @@ class Lives:
             prepare: called when the broker is open.
             strike: let the disk be full and then fail; the broker recovers from both.
         """
-        async with Broker.open(self.data, sync="os", journal_bytes=1 << 16, reserve_bytes=1 << 14) as broker:
+        async with Broker.open(
+            self.data, sync="os", journal_bytes=JOURNAL_BYTES, reserve_bytes=1 << 14
+        ) as broker:
             if broker.stats().log_time_ahead_s > 1000 * AHEAD_S:
                 self.repaired = await broker.admin.repair_time() > 0
             with contextlib.suppress(Exists):
@@ -194,7 +199,7 @@ class Lives:
         return found
 
     async def send(self, broker: Broker, producer: Producer) -> None:
-        await producer.send(b"%d" % len(self.stored) + bytes(8000))
+        await producer.send(b"%d" % len(self.stored) + bytes(MESSAGE_BYTES))
         self.stored += await self.times(broker, len(self.stored))
         self.confirmed(self.stored[-1])
 

@@ -129,7 +129,7 @@ class Storm(World):
             nack_most_s=0.2,
             turn_entries=2,
             read_entries=8,
-            guard_s=1.0,
+            reset_timeout_s=1.0,
         )
         self.chance = SeededRandomness(seed, "storm")
         self.inboxes: list[Watched] = []

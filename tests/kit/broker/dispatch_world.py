@@ -59,6 +59,7 @@ class GatedTopic:
         self.gate = Gate()
         self.reads: list[tuple[int, int]] = []
         self.failures: deque[Exception] = deque()
+        self.damaged: set[int] = set()
         self._ledger_entries = ledger_entries
         self._blocks: list[bytes] = []
         self.grow(count, batch)
@@ -71,6 +72,9 @@ class GatedTopic:
             block = seal_block(ENTRY_BLOCK, ordinal % self._ledger_entries, 0, entry)
             self._blocks.append(block + bytes(-len(block) % 8))
         self.visible = len(self._blocks)
+
+    def note_damage(self, ordinal: int) -> None:
+        self.damaged.add(ordinal)
 
     async def read(self, ordinal: int, count_max: int, size_max: int) -> Entries:
         self.reads.append((ordinal, count_max))

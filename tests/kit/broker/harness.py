@@ -6,7 +6,9 @@ happened. If a crash interrupts the operation, the model is left in doubt, as it
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
 
 from holdfast._core import Batch, TopicMessage
@@ -442,19 +444,41 @@ class Bench:
         )
         topic = self.admin._topic(held.where[0])
         dispatcher = self.broker.dispatcher(topic, topic.state.subscriptions[held.where[1]])
-        cumulative, counts = of.type != "shared", of.takes_word_of_a_session(held.key.ordinal)
-        keys = of.keys_to(held.key) if cumulative else {held.key}
+        ordinal, index, size = message.ordinal, message.batch_index, message.batch_size
+        cumulative, keys = of.type != "shared", {held.key}
+        if cumulative:
+            keys = of.keys_to(held.key)
+            whole = index < 0 or index + 1 >= size
+            end = ordinal if whole else ordinal - 1
+            before = {key for key in keys if key.ordinal <= end}
+            if end >= 0:
+                send = partial(dispatcher.ack_up_to, end, number, receipt)
+                await self._ack_as_session(held, number, end, before, send)
+            if whole:
+                return
+            keys -= before
+        acked = (2 << index) - 1 if cumulative else 1 << max(0, index)
+        still_open = ((1 << size) - 1) & ~acked
+        send = partial(dispatcher.ack_all_but, ordinal, still_open, number, receipt)
+        if index < 0:
+            send = partial(dispatcher.ack_ranges, [(ordinal, ordinal + 1)], number, receipt)
+        await self._ack_as_session(held, number, ordinal, keys, send)
+
+    async def _ack_as_session(
+        self,
+        held: Held,
+        number: int,
+        ordinal: int,
+        keys: set[Key],
+        send: Callable[[], asyncio.Future[None] | None],
+    ) -> None:
+        """Send one acknowledgement; compare its effect with the reference."""
+        of = self.subscriptions[held.where]
+        counts = of.takes_word_of_a_session(ordinal)
         changes = any(key.ordinal >= of.topic.first for key in keys - of.acked)  # the others were trimmed
         if counts:
             of.ack(keys, number, receipt=False)
-        ordinal, index, size = message.ordinal, message.batch_index, message.batch_size
-        if cumulative:
-            done = dispatcher.ack_up_to(ordinal, number, receipt, index, size)
-        elif index < 0:
-            done = dispatcher.ack_ranges([(ordinal, ordinal + 1)], number, receipt)
-        else:
-            still_open = ((1 << size) - 1) & ~(1 << index)
-            done = dispatcher.ack_all_but(ordinal, still_open, number, receipt)
+        done = send()
         if done is None:
             return
         try:

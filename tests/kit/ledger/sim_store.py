@@ -23,7 +23,8 @@ from holdfast.ledger.layout import (
     require_header,
     salt_of,
 )
-from holdfast.ledger.writer import Progress, Sync, Unsynced
+from holdfast.ledger.store_options import SyncMode
+from holdfast.ledger.writer import Progress, Unsynced
 from holdfast.system import Clock, Disk, File
 from holdfast.system.file_steps import write_all
 
@@ -42,7 +43,7 @@ class SimFiles:
     def __init__(self, disk: Disk, clock: Clock) -> None:
         self._disk, self._clock = disk, clock
 
-    def writer(self, log: Log, sync: Sync, incarnation: bytes) -> SimWriter:
+    def writer(self, log: Log, sync: SyncMode, incarnation: bytes) -> SimWriter:
         return SimWriter(log, self._disk, sync, incarnation, self._clock)
 
     def reader(self, incarnation: bytes) -> DiskReader:
@@ -60,7 +61,7 @@ class _Ledger:
 class SimWriter:
     """A writer like the core's, as a task over any `Disk`, for the simulation."""
 
-    def __init__(self, log: Log, disk: Disk, sync: Sync, incarnation: bytes, clock: Clock) -> None:
+    def __init__(self, log: Log, disk: Disk, sync: SyncMode, incarnation: bytes, clock: Clock) -> None:
         self._log = log
         self._disk = disk
         self._mode = sync

@@ -25,6 +25,7 @@ from tests.kit.native import CHOICE, Mutant
 
 NATIVE = ROOT / "native"
 BUILD = ROOT / "build" / "model"
+Mutants = tuple[Mutant, ...]
 OBJECTS = BUILD / "CMakeFiles" / "explore.dir" / "native" / "model"
 
 
@@ -65,8 +66,7 @@ MUTANTS = (
         "settle-relaxed",
         "settle gives the space up without release",
         "queue/queue.hpp",
-        """Geometry::with(taken.word, State::done, me),
-                               std::memory_order_release)""",
+        "Geometry::with(taken.word, State::done, me), std::memory_order_release)",
         """Geometry::with(taken.word, State::done, me),
                                MUTANT ? std::memory_order_relaxed : std::memory_order_release)""",
         "padding",
@@ -193,7 +193,7 @@ MUTANTS = (
     ),
     Mutant(
         "closed-early",
-        "the end is told while another holds a message that may come back",
+        "the end is reported while another process holds a message that may come back",
         "queue/queue.hpp",
         "blocker = {block.owner, position, block.word}; comes_back = true;",
         "blocker = {block.owner, position, block.word};\n                comes_back |= !MUTANT;",
@@ -209,7 +209,7 @@ MUTANTS = (
     ),
     Mutant(
         "closed-aside",
-        "the end is told while a message is left aside",
+        "the end is reported while a message is left aside",
         "queue/queue.hpp",
         "return Look::moved; } comes_back = true;",
         "return Look::moved; } comes_back |= !MUTANT;",
@@ -405,8 +405,8 @@ MUTANTS = (
         "no-wake",
         "a bell is rung without waking the sleepers",
         "shm/bell.hpp",
-        "            memory.wake(bell);\n",
-        "",
+        "            memory.wake(bell);\n            return;",
+        "            return;",
         "wait",
     ),
     Mutant(
@@ -424,6 +424,47 @@ MUTANTS = (
         "                memory.at(QueuePoint::close_marked);\n                ring(words.data_bell);",
         "                memory.at(QueuePoint::close_marked);",
         "wait-close",
+    ),
+    # A fence dropped, an order between atomic words weakened: seen through store buffers or old values.
+    Mutant(
+        "return-relaxed",
+        "a message given back is announced before it is there",
+        "queue/state.hpp",
+        "memory.fetch_add(words.made, 1, std::memory_order_release);",
+        "memory.fetch_add(words.made, 1, std::memory_order_relaxed);",
+        "buffers-back",
+    ),
+    Mutant(
+        "claim-acquire",
+        "a block is claimed without release",
+        "queue/queue.hpp",
+        "block.word, wanted, std::memory_order_acq_rel)) {",
+        "block.word, wanted, MUTANT ? std::memory_order_acquire : std::memory_order_acq_rel)) {",
+        "old-wrap",
+    ),
+    Mutant(
+        "returns-relaxed",
+        "the number of returned messages is read without acquire",
+        "queue/queue.hpp",
+        "memory.load(words.made, std::memory_order_acquire);",
+        "memory.load(words.made, MUTANT ? std::memory_order_relaxed : std::memory_order_acquire);",
+        "old-back",
+    ),
+    Mutant(
+        "ring-unfenced",
+        "a ringer looks for sleepers before its change is visible",
+        "shm/bell.hpp",
+        "    memory.fence();  // pairs with: listen_to\n    u32 value =",
+        "    if (!MUTANT) memory.fence();\n    u32 value =",
+        "buffers-wait",
+    ),
+    Mutant(
+        "listen-unfenced",
+        "a sleeper looks again before its bit is visible",
+        "shm/bell.hpp",
+        "    memory.fence();  // pairs with: ring_bell\n    return value;",
+        "    if (!MUTANT) memory.fence();\n    return value;",
+        "buffers-wait",
     ),
 )
 
@@ -448,33 +489,33 @@ def objects() -> list[Path]:
     return [path for path in found if (NATIVE / "model" / path.relative_to(OBJECTS).with_suffix("")).exists()]
 
 
-def build_broken() -> tuple[Path, dict[str, int]]:
+def build_broken(mutants: Mutants = MUTANTS, kind: str = "queue") -> tuple[Path, dict[str, int]]:
     """Build an explorer with all mutants; return it, and the number of each."""
     build_explorer()
     with tempfile.TemporaryDirectory(prefix="holdfast-mutants-") as name:
         scratch = Path(name)
-        numbers = native.with_all(MUTANTS, scratch)
+        numbers = native.with_all(mutants, scratch)
         total = hashlib.sha256(b"".join(path.read_bytes() for path in objects()))
         for path in sorted(scratch.glob("holdfast/**/*.hpp")):
             total.update(path.read_bytes())
-        explorer = BUILD / f"broken-{total.hexdigest()[:16]}"
+        explorer = BUILD / f"broken-{kind}-{total.hexdigest()[:16]}"
         if not explorer.exists():
-            for stale in BUILD.glob("broken-*"):
+            for stale in BUILD.glob(f"broken-{kind}-*"):
                 stale.unlink()
-            compile_against(scratch).rename(explorer)
+            compile_against(scratch, kind).rename(explorer)
     return explorer, numbers
 
 
-def compile_against(scratch: Path) -> Path:
+def compile_against(scratch: Path, kind: str) -> Path:
     compiler = os.environ.get("CXX", "c++")
     changed, explorer = BUILD / f"broken.{os.getpid()}.o", BUILD / f"broken.{os.getpid()}"
     include = ["-include", "holdfast/mutant_switch.hpp", "-I", str(scratch), "-I", str(NATIVE)]
-    source = str(NATIVE / "model" / "queue" / "model.cpp")
-    command = [compiler, "-std=c++20", "-O1", "-w", *include, "-c", source, "-o", str(changed)]
+    source = ["-c", str(NATIVE / "model" / kind / "model.cpp"), "-o", str(changed)]
+    command = [compiler, "-std=c++20", "-O1", "-w", *include, *source]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
         raise RuntimeError(done.stderr)
-    same = [str(path) for path in objects() if path.parts[-2:] != ("queue", "model.cpp.o")]
+    same = map(str, (path for path in objects() if path.parts[-2:] != (kind, "model.cpp.o")))
     subprocess.run([compiler, str(changed), *same, "-pthread", "-o", str(explorer)], check=True)
     changed.unlink()
     return explorer
@@ -518,10 +559,10 @@ def judge(
     )
 
 
-def judge_all(mutants: tuple[Mutant, ...] = MUTANTS, jobs: int = 2) -> list[Verdict]:
-    explorer, numbers = build_broken()
-    with ThreadPoolExecutor(jobs) as pool:
-        return list(pool.map(lambda mutant: judge(mutant, explorer, numbers[mutant.name]), mutants))
+def judge_all(some: Mutants = MUTANTS, kind: str = "queue", built: Mutants = ()) -> list[Verdict]:
+    explorer, numbers = build_broken(built or some, kind)
+    with ThreadPoolExecutor(2) as pool:
+        return list(pool.map(lambda mutant: judge(mutant, explorer, numbers[mutant.name]), some))
 
 
 def table(verdicts: list[Verdict]) -> str:
@@ -535,15 +576,15 @@ def table(verdicts: list[Verdict]) -> str:
     return "\n".join(lines)
 
 
-def main() -> int:
+def main(mutants: Mutants = MUTANTS, kind: str = "queue") -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", help="these mutants (default: all)")
     parser.add_argument("--schedule", action="store_true", help="show the schedule that kills each")
     parser.add_argument("--configuration", action="append", default=[], help="try these instead, in turn")
     arguments = parser.parse_args()
-    chosen = tuple(m for m in MUTANTS if not arguments.names or m.name in arguments.names)
+    chosen = tuple(m for m in mutants if not arguments.names or m.name in arguments.names)
     if arguments.schedule or arguments.configuration:
-        explorer, numbers = build_broken()
+        explorer, numbers = build_broken(mutants, kind)
         for mutant in chosen:
             number = numbers[mutant.name]
             verdict = judge(mutant, explorer, number, tuple(arguments.configuration), arguments.schedule)
@@ -551,8 +592,7 @@ def main() -> int:
             for number, line in enumerate(verdict.schedule, 1):
                 print(f"  {number:3}  {line}")
         return 0
-    verdicts = judge_all(chosen)
-    print(table(verdicts))
+    print(table(verdicts := judge_all(chosen, kind, mutants)))
     return 0 if all(verdict.caught for verdict in verdicts) else 1
 
 

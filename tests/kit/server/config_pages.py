@@ -23,8 +23,10 @@ BEGIN, END = "settings begin", "settings end"
 
 def words_of(of: type) -> dict[str, str]:
     """Return the docstring below each field of a class, or of its base classes."""
-    base = of.__mro__[1]
-    found: dict[str, str] = {} if base is object else words_of(base)
+    found: dict[str, str] = {}
+    for base in reversed(of.__bases__):
+        if base is not object:
+            found |= words_of(base)
     [body] = ast.parse(textwrap.dedent(inspect.getsource(of))).body
     assert isinstance(body, ast.ClassDef)
     for field, text in zip(body.body, body.body[1:], strict=False):

@@ -31,6 +31,9 @@ def a_reset_to_a_position(http: HttpWorld) -> None:
     assert (cursor(http, topic)["resetNumber"], cursor(http, topic)["isUnderRevision"]) == (2, 0)
     http.done("POST", f"{topic}/subscription/s/resetcursor", json={"ledgerId": ledger, "entryId": -1})
     assert http.backlog(topic) == 10
+    excluded = {"ledgerId": ledger, "entryId": -1, "isExcluded": True}  # before the first entry
+    http.done("POST", f"{topic}/subscription/s/resetcursor", json=excluded)
+    assert http.backlog(topic) == 10
     for entry in (10, -2, 1 << 62):
         refused = http.ask(
             "POST", f"{topic}/subscription/s/resetcursor", json={"ledgerId": ledger, "entryId": entry}

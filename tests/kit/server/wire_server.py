@@ -20,6 +20,7 @@ from typing import Any
 from holdfast import MessageId, NoSpace
 from holdfast.broker import Broker, Notice, TopicGone
 from holdfast.broker.dispatch.reset import Resetting
+from holdfast.broker.dispatch.volatile import VolatileSubscriptions
 from holdfast.broker.topic import Topic
 from holdfast.names import topic_name
 from holdfast.server import Server, ServerOptions
@@ -31,6 +32,7 @@ from holdfast.server.pulsar.watching import Watches, Watching
 
 _CARRY_OUT = Resetting._carry_out
 _SETTLED = Watching.settled
+_RELEASE = VolatileSubscriptions.release
 
 
 class Door:
@@ -64,6 +66,10 @@ class Door:
             "reason": "" if dispatch is None else dispatch.diagnosis.reason,
         }
 
+    async def reset_to(self, topic: str, subscription: str, ledger: int, entry: int) -> None:
+        """Reset to a position, as `resetcursor` does."""
+        await self._broker.admin.reset(topic, subscription, MessageId(ledger, entry))
+
     async def unload(self, topic: str) -> int:
         return self._server.unload(self._broker.topic(topic_name(topic)))
 
@@ -94,7 +100,7 @@ class Door:
 
     async def count(self, what: str) -> int:
         """Count the entries of one of the server's registers: none may stay behind."""
-        return len(getattr(self._server, what))
+        return self._broker.volatile.kept if what == "kept" else len(getattr(self._server, what))
 
     async def close_reads(self, topic: str) -> None:
         """Keep reads of this topic in flight until `open_reads`."""
@@ -187,8 +193,10 @@ def _rewound_without_permits(self: WireConsumer, reset_number: int) -> None:
         self.dispatcher.grant(self.ticket, 0)
 
 
-def _forgets_place(self: Server, topic: Topic, dispatcher: Any, keep: bool) -> None:
-    self.broker.abandoned(topic, dispatcher)
+def _forgets_place(
+    self: VolatileSubscriptions, topic: Topic, dispatcher: Any, keep_s: float | None = None
+) -> None:
+    _RELEASE(self, topic, dispatcher)
 
 
 def _keeps_reading(self: Connection, why: str) -> None:
@@ -208,7 +216,7 @@ MUTANTS: dict[str, Callable[[], None]] = {
     "a slow client is read": lambda: setattr(Connection, "pause", _keeps_reading),
     "a slow disk is given more": lambda: setattr(Server, "wait_for_room", _nothing),
     "everybody lives": lambda: setattr(Server, "all_live", _yes),
-    "a reader's place is forgotten": lambda: setattr(Server, "let_go", _forgets_place),
+    "a reader's place is forgotten": lambda: setattr(VolatileSubscriptions, "release", _forgets_place),
     "the end is not told": lambda: setattr(WireConsumer, "look_for_end", _nothing),
     "nobody is pinged": lambda: setattr(Connection, "look", _nothing),
     "damage is only logged": lambda: setattr(WireConsumer, "failed", _nothing),

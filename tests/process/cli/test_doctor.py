@@ -136,7 +136,7 @@ def test_doctor_wants_a_name_for_recovery() -> None:
     assert "NAME" in complains("doctor", "--recover", status=2)
     told = complains("doctor", "nobody")
     assert "no queue named" in told
-    assert told.endswith("; there is no directory nobody, either\n")
+    assert told.endswith("; there is no channel, service or directory nobody, either\n")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")

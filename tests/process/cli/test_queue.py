@@ -32,6 +32,19 @@ from tests.kit.command import (
 # -- create, ls, stat ---------------------------------------------------------------------------------
 
 
+WRONG_TOGETHER = {
+    "--max-deliveries 3": "--max-deliveries and --dead-letter need each other",
+    "--dead-letter bad": "--max-deliveries and --dead-letter need each other",
+    "--max-deliveries 3 --dead-letter x": "own dead-letter queue",
+    "--max-deliveries 3 --dead-letter bad --delivery at-most-once": "--max-deliveries has no meaning",
+    "--max-deliveries 251 --dead-letter bad": "--max-deliveries must be 1 to 250",
+    "--stall-limit 0": "--stall-limit must be 0.001",
+    "--participants 5000": "use 256 bytes to 256 GiB and 1 to 1023",
+    "--mode 1777": "mode must be",
+}
+"""Options that are not valid, or not together: usage errors, as argparse's own."""
+
+
 def test_create_takes_all_parameters() -> None:
     options = (
         "--capacity 100k --delivery at-least-once --participants 5 --max-deliveries 3 --dead-letter bad "
@@ -51,9 +64,10 @@ def test_create_refuses(directory: Path) -> None:
     assert "exists already" in complains("queue", "create", "orders")
     assert "capacity is 65536" in complains("queue", "create", "orders", "--exist-ok")
     says("queue", "create", "orders", "--exist-ok", "--capacity", "64k")
-    assert "is not a valid name" in complains("queue", "create", "a/b")
+    assert "is not a valid name" in complains("queue", "create", "a/b", status=2)
     assert "bytes free" in complains("queue", "create", "huge", "--capacity", "200G")
-    assert "need each other" in complains("queue", "create", "x", "--max-deliveries", "3")
+    for wrong, words in WRONG_TOGETHER.items():
+        assert words in complains("queue", "create", "x", *wrong.split(), status=2), wrong
     assert "create it" in complains("queue", "create", "x", "--directory", str(directory / "nowhere"))
     for wrong in ("12x", "0", "-1", "1.5M"):
         assert "not a size" in complains("queue", "create", "x", f"--capacity={wrong}", status=2)
@@ -259,6 +273,7 @@ def test_a_queue_from_before_the_last_boot_is_adopted_when_asked(directory: Path
 def test_rm_refuses_while_processes_are_attached() -> None:
     made()
     with Queue.open("orders"):
+        assert "did you mean orders?" in complains("queue", "rm", "order")
         words = complains("queue", "rm", "orders")
         assert f"in use by pid {os.getpid()}" in words
         assert Queue.list() == ["orders"]

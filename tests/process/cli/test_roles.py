@@ -10,16 +10,9 @@ import pytest
 
 from tests.kit.cli.servers import Cli
 from tests.kit.served import Served, served
-from tests.kit.server.auth_world import SECRET, token
+from tests.kit.server.auth_world import make_world, token
 
-CONFIG = """
-[authentication]
-methods = ["token"]
-[authentication.token]
-secret_file = "secret"
-[authorization]
-enabled = true
-superusers = ["root"]
+GRANTS = """
 [[authorization.grants]]
 roles = ["maker"]
 on = "public/default/t"
@@ -36,10 +29,8 @@ As = Callable[[str], Cli]
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     folder: Path = tmp_path_factory.mktemp("roles")
-    (folder / "secret").write_text(SECRET)
-    (folder / "secret").chmod(0o600)
-    (folder / "holdfast.toml").write_text(CONFIG)
-    with served(folder / "data", "--config", str(folder / "holdfast.toml"), http=True) as one:
+    config = make_world(folder).configure(extra=GRANTS)
+    with served(folder / "data", "--config", config, "--tls-port", "0", http=True) as one:
         yield one
 
 

@@ -76,8 +76,18 @@ def test_settings(cli: Cli) -> None:
     )
     assert (shown["retention_bytes"], shown["ttl_s"], shown["deduplication"]) == (None, None, None)
     assert "--roll-size cannot be set through a server" in cli.complains(
-        "topic", "set", "set", "--roll-size", "1M"
+        "topic", "set", "set", "--roll-size", "1M", status=2
     )
+
+
+def test_namespaces(cli: Cli) -> None:
+    assert "there is no namespace shop/eu" in cli.complains("topic", "create", "shop/eu/orders")
+    assert cli.says("namespace", "create", "shop/eu", "shop/us") == "shop/eu: created\nshop/us: created\n"
+    assert cli.says("topic", "create", "shop/eu/orders").endswith("created\n")
+    assert "exists already" in cli.complains("namespace", "create", "shop/eu")
+    listed = cli.says("namespace", "ls").splitlines()
+    assert {"public/default", "shop/eu", "shop/us"} <= set(listed)
+    assert json.loads(cli.says("namespace", "ls", "--json")) == listed
 
 
 def test_produce_and_consume(cli: Cli) -> None:
@@ -106,7 +116,7 @@ def test_batches(cli: Cli, server: Served) -> None:
         raw.expect(Type.SEND_RECEIPT)
     assert cli.says("topic", "consume", "batched", "--lines") == "0\n1\n2\n3\n4\n"
     shown = cli.says("topic", "peek", "batched", "--count", "2")
-    assert ":0:0  1 bytes" in shown
+    assert ":0:0  1 byte " in shown
     take = ("topic", "consume", "batched", "--subscription", "s", "--lines")
     assert cli.says(*take, "--count", "2") == "0\n1\n"
     assert cli.says(*take) == "2\n3\n4\n"
@@ -131,7 +141,65 @@ def test_subscriptions(cli: Cli) -> None:
     assert (found["backlog"], found["individually_acknowledged"]) == (0, 0)
     assert found["reset_number"] >= 5
     assert cli.says("subscription", "rm", "d", "s") == "removed s of d\n"
-    assert "has no subscription s" in cli.complains("subscription", "stats", "d", "s")
+    assert "has no subscription 's'" in cli.complains("subscription", "stats", "d", "s")
+
+
+def test_positions_that_do_not_exist_are_refused_as_in_a_directory(
+    tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a directory, a reset beyond the end skipped the whole backlog."""
+    data = tmp_path / "data"
+
+    def refusals(cli: Cli) -> list[str]:
+        subscription = ("subscription", "reset", "d", "s", "--to-message")
+        new = ("topic", "consume", "d", "--subscription", "new", "--start")
+        found = [cli.complains(*subscription, at) for at in ("99:0", "1:5", "0:0")]
+        found.append(cli.complains("subscription", "create", "d", "new", "--start", "99:0"))
+        found.append(cli.complains(*new, "99:0"))
+        assert cli.answer("subscription", "stats", "d", "s")["backlog"] == 5
+        return found
+
+    with served(data, "--set", "ingest.enabled=false", http=True) as server:
+        one = Cli(capfdbinary, monkeypatch, server.http_url)
+        one.says("topic", "produce", "d", "--lines", "--create", data=b"0\n1\n2\n3\n4\n")
+        one.says("subscription", "create", "d", "s", "--start", "earliest")
+        by_server = refusals(one)
+    monkeypatch.delenv("HOLDFAST_SERVER")
+    monkeypatch.setenv("HOLDFAST_DATA", str(data))
+    assert refusals(one) == by_server
+    assert "d has no position 99:0; its messages are 1:0 to 1:4" in by_server[0]
+
+
+def test_stats_are_the_same_from_a_server_and_from_its_directory(
+    tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next position was "end" in one, and an id in the other."""
+    data = tmp_path / "data"
+
+    def looks(cli: Cli) -> list[object]:
+        other = {"incarnation": "", "ledgers": ""}  # HTTP has no incarnation; a restart seals a ledger
+        found = [cli.answer("topic", "stats", name) | other for name in "def"]
+        named = [("d", each) for each in ("new", "some", "all")] + [("e", "s"), ("f", "s")]
+        shown = [cli.says("subscription", "stats", *each) for each in named]
+        return [*found, *shown, cli.answer("subscription", "ls"), cli.says("subscription", "ls")]
+
+    with served(data, "--set", "ingest.enabled=false", http=True) as server:
+        one = Cli(capfdbinary, monkeypatch, server.http_url)
+        for name in "def":
+            one.says("topic", "create", name)
+        for name in "df":
+            one.says("topic", "produce", name, "--lines", data=b"0\n1\n2\n3\n4\n")
+        for each in ("new", "some", "all"):
+            one.says("subscription", "create", "d", each, "--start", "earliest")
+        one.says("subscription", "skip", "d", "some", "2")
+        assert one.says("subscription", "clear", "d", "all").endswith("next is end\n")
+        one.says("subscription", "create", "e", "s")
+        one.says("subscription", "create", "f", "s")
+        one.says("topic", "truncate", "f")
+        by_server = looks(one)
+    monkeypatch.delenv("HOLDFAST_SERVER")
+    monkeypatch.setenv("HOLDFAST_DATA", str(data))
+    assert looks(one) == by_server
 
 
 def test_which_one(cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -141,7 +209,9 @@ def test_which_one(cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     assert "no server answers at http://127.0.0.1:1" in cli.complains(
         "topic", "ls", "--server", "http://127.0.0.1:1"
     )
-    assert "use http://host:port" in cli.complains("topic", "ls", "--server", "pulsar://127.0.0.1:6650")
+    assert "use http://host:port" in cli.complains(
+        "topic", "ls", "--server", "pulsar://127.0.0.1:6650", status=2
+    )
     monkeypatch.setenv("HOLDFAST_DATA", str(tmp_path / "none"))  # a directory goes before a server
     assert "there is no directory" in cli.complains("topic", "ls")
 

@@ -89,12 +89,15 @@ BUSY = "tests/unit/core/test_writer.py::test_stop_lets_other_threads_run"
 """It counts the steps of Python beside the writer, which are fewer under a sanitizer."""
 PROGRAMS: dict[str, tuple[str, ...]] = {
     "queues": ("from tests.kit.queue import threads\nthreads.main(4)\n",),
+    "channels": ("from tests.kit.channel import threads\nthreads.main(4)\n",),
+    "channel": (PYTEST, *OPTIONS, "tests/unit/channel"),
+    "service": (PYTEST, *OPTIONS, "tests/unit/service"),
     "threads": (PYTEST, *OPTIONS, "tests/unit/queue", "tests/process/queue/test_threads_buried.py"),
     "points": (PYTEST, *OPTIONS, "tests/unit/queue/test_points_threads.py"),
     "writer": (PYTEST, *OPTIONS, "tests/unit/core/test_writer.py", "--deselect", BUSY),
     "broker": (PYTEST, *OPTIONS, "tests/unit/core/test_log.py", "tests/unit/broker/test_api.py"),
 }
-WHOLE = ("queues", "threads", "writer", "broker")
+WHOLE = ("queues", "channels", "channel", "service", "threads", "writer", "broker")
 NUMBERS = {mutant.name: str(number) for number, mutant in enumerate((*RACES, TAKEN_SHARED), 1)}
 
 

@@ -47,7 +47,7 @@ def running(tmp_path: Path) -> None:
     """Until all of them run, and something was confirmed."""
     until(lambda: any(path.stat().st_size for path in tmp_path.glob("*/records/*.sent")))
     until(lambda: list(tmp_path.glob("*/spark.batch")))
-    until(lambda: len(of_the_run(tmp_path)) >= 6)
+    until(lambda: len(of_the_run(tmp_path)) >= 7)
 
 
 def test_nobody_is_killed_without_chaos_and_everything_is_kept(tmp_path: Path) -> None:
@@ -57,6 +57,14 @@ def test_nobody_is_killed_without_chaos_and_everything_is_kept(tmp_path: Path) -
     told = json.loads(out)
     assert (told["good"], sum(told["killed"].values()), told["faults"]) == (True, 0, [])
     assert told["confirmed"] > 0
+    frames = told["frames"]
+    assert frames["acquired"] == sum(frames[end] for end in ("analysed", "displaced", "left"))
+    assert frames["analysed"] > 0
+    assert (frames["lost"], frames["lost_max"], frames["leaked"]) == (0, 0, 0)
+    levels = told["levels"]
+    assert levels["sent"] == levels["stored"] + levels["missed"] + levels["away"]
+    assert levels["stored"] > 0
+    assert (levels["twice"], levels["gaps"], levels["gaps_max"]) == (0, 0, 0)
     kept = {path.name for path in Path(told["directory"]).iterdir()}
     assert {"data", "records", "logs", "report.html", "account.json"} <= kept
     until(lambda: of_the_run(tmp_path) == [])

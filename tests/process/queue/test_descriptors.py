@@ -82,7 +82,7 @@ def test_a_living_owner_is_not_robbed(start: Start, then: str) -> None:
         for kind, words in told:
             assert kind == "Misuse"
             assert "closed" in words
-            assert "open it again" in words
+            assert "Call Queue.open() again" in words
         assert q.stats().handed_on == 0, "nobody was believed dead"
         if then == "itself anew":
             assert victim.hear() == b"anew"

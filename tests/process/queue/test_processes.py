@@ -63,7 +63,8 @@ def test_a_forked_child_must_open_the_queue_itself(q: Queue, start: Start) -> No
     for label in ("put", "get", "close", "purge", "stats", "arm", "data"):
         assert parent.hear() == (
             label,
-            "queue q was opened before fork(); a child has no slot of its own: call Queue.open() in it",
+            "queue q was opened before fork(), and a child has no slot of its own; "
+            "call Queue.open() in the child",
         )
     assert parent.hear() == (False, b"before")
     assert parent.hear() == b"before", "the parent's message is untouched by what the child did"

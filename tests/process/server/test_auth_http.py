@@ -78,6 +78,14 @@ def test_credentials(case: str, server: Served) -> None:
         assert SECRET not in body
 
 
+def test_the_log_of_a_refusal_names_the_role(server: Served) -> None:
+    assert ask(server, "GET", "/admin/v2/tenants", bearer("billing"))[0] == 403
+    until(lambda: "status=403" in server.logs())
+    lines = [each for each in server.logs().splitlines() if "status=403" in each]
+    assert any("role=billing" in each for each in lines)
+    assert not any("role=None" in each for each in lines), lines
+
+
 def test_certificates(world: World, server: Served) -> None:
     def role_of(name: str | None) -> int:
         context = ssl.create_default_context(cafile=str(world.authority.ca))

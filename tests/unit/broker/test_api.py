@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import sys
 from collections import Counter
 from datetime import UTC, datetime, timedelta
@@ -24,7 +25,8 @@ from holdfast.broker import (
     Reader,
     Stage,
 )
-from holdfast.ids import MessageId
+from holdfast.errors import Misuse
+from holdfast.ids import EARLIEST, LATEST, MessageId
 from tests.kit.broker.brokers import on_broker
 from tests.kit.waiting import eventually, next_millisecond
 
@@ -510,7 +512,68 @@ def test_bad_arguments_are_named(tmp_path: Path) -> None:
                 await p.send(b"x" * (6 << 20))
         with pytest.raises(holdfast.Closed, match="not open"):
             await p.send(b"late")
-        with pytest.raises(holdfast.NotFound, match="no subscription 'billing'; it has: none"):
+        with pytest.raises(holdfast.NotFound, match="no subscription 'billing'; create it first"):
             broker.admin.subscription_stats("orders", "billing")
+
+    on_broker(tmp_path, work)
+
+
+def test_a_place_that_the_topic_does_not_have(tmp_path: Path) -> None:
+    """Administration refuses it; a consumer goes on with the next message."""
+
+    async def work(broker: Broker) -> None:
+        async with broker.producer("orders") as p:
+            ids = [await p.send(b"%d" % number) for number in range(3)]
+            await broker.admin.roll("orders")
+            ids.append(await p.send(b"3"))
+        gap, beyond = MessageId(ids[0].ledger, 3), MessageId(99, 0)
+        wrong = (MessageId(ids[0].ledger, -2), MessageId(LATEST.ledger + 1, 0), MessageId(-2, 0))
+        async with broker.consumer("orders", "s", start="earliest") as c:
+            number = broker.admin.subscription_stats("orders", "s").reset_number
+            for where in (gap, beyond, *wrong):
+                with pytest.raises(
+                    Misuse, match=f"no position {where}; its messages are {ids[0]} to {ids[3]}"
+                ):
+                    await broker.admin.reset("orders", "s", where)
+                with pytest.raises(Misuse, match="has no position"):
+                    await broker.admin.create_subscription("orders", "new", where)
+            assert broker.admin.subscription_stats("orders", "s").reset_number == number
+            await c.seek(gap)
+            assert (await c.receive(timeout=1)).data == b"3"
+            await c.seek(beyond)
+            assert broker.admin.subscription_stats("orders", "s").backlog == 0
+            for to, backlog in ((ids[1], 2), (ids[3], 0), (EARLIEST, 4), (LATEST, 0)):
+                await broker.admin.reset("orders", "s", to, after=True)
+                assert broker.admin.subscription_stats("orders", "s").backlog == backlog
+        with pytest.raises(Misuse, match="it has no messages"):
+            await broker.admin.create_subscription("empty", "s", beyond)
+
+    on_broker(tmp_path, work, retention_bytes=1 << 20)
+
+
+def test_a_reset_checks_its_timeout_as_a_seek_does(tmp_path: Path) -> None:
+    async def work(broker: Broker) -> None:
+        async with broker.consumer("orders", "s") as c:
+            for wrong in (-1.0, math.nan):
+                with pytest.raises(Misuse):
+                    await broker.admin.reset("orders", "s", "earliest", wrong)
+                with pytest.raises(Misuse):
+                    await c.seek("earliest", wrong)
+            await broker.admin.reset("orders", "s", "earliest", math.inf)
+
+    on_broker(tmp_path, work)
+
+
+def test_a_cumulative_acknowledgement_on_a_shared_subscription(tmp_path: Path) -> None:
+    async def work(broker: Broker) -> None:
+        async with (
+            broker.producer("orders") as p,
+            broker.consumer("orders", "s", type="shared") as c,
+        ):
+            await p.send(b"nails")
+            message = await c.receive(timeout=1)
+            with pytest.raises(Misuse, match="subscription s is shared, so its messages have no order"):
+                await c.ack_cumulative(message)
+            assert broker.admin.subscription_stats("orders", "s").backlog == 1
 
     on_broker(tmp_path, work)

@@ -8,6 +8,7 @@ import sys
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -26,6 +27,23 @@ from tests.kit.broker.brokers import on_broker
 HALF = "half \ud800"
 WAIT_S = 5.0
 """How long to wait for what must happen."""
+
+
+def test_a_subscription_that_does_not_exist(tmp_path: Path) -> None:
+    """Every path names the topic, the subscription, and at most five that there are."""
+
+    async def work(broker: Broker) -> None:
+        await broker.admin.create_topic("t")
+        head = "persistent://public/default/t has no subscription 'x'; "
+        for number in range(7):
+            with pytest.raises(NotFound) as error:
+                broker.admin.subscription_stats("t", "x")
+            known = ", ".join(f"s{each}" for each in range(min(number, 5)))
+            more = f" and {number - 5} more" if number > 5 else ""
+            assert str(error.value) == head + (f"it has: {known}{more}" if known else "create it first")
+            await broker.admin.create_subscription("t", f"s{number}")
+
+    on_broker(tmp_path, work)
 
 
 def test_a_delay_that_is_none(tmp_path: Path) -> None:
@@ -216,6 +234,11 @@ def test_text_that_is_none(tmp_path: Path) -> None:
     on_broker(tmp_path, work)
 
 
+def message_of(index: int, size: int) -> Any:
+    """Return a message of the topic's first entry, as a batch of this size."""
+    return SimpleNamespace(ordinal=0, reset_number=0, batch_index=index, batch_size=size)
+
+
 def test_an_index_that_a_batch_does_not_have(tmp_path: Path) -> None:
     async def work(broker: Broker) -> None:
         await broker.admin.create_subscription("t", "s", start="earliest")
@@ -225,11 +248,11 @@ def test_an_index_that_a_batch_does_not_have(tmp_path: Path) -> None:
         dispatcher = broker.dispatcher(topic, topic.state.subscriptions["s"])
         for index in (3, 70, -2, 1 << 40):
             with pytest.raises(Misuse, match="has none of index"):
-                dispatcher.ack_up_to(0, 0, True, index, 3)
+                dispatcher.ack_cumulative(message_of(index, 3), receipt=True)
         with pytest.raises(Misuse, match="a batch has at most"):
-            dispatcher.ack_up_to(0, 0, True, 5, 1 << 40)
+            dispatcher.ack_cumulative(message_of(5, 1 << 40), receipt=True)
         assert dispatcher.backlog == 1
-        receipt = dispatcher.ack_up_to(0, 0, True, 2, 3)
+        receipt = dispatcher.ack_cumulative(message_of(2, 3), receipt=True)
         assert receipt is not None
         await receipt
         assert dispatcher.backlog == 0
@@ -257,14 +280,14 @@ def test_a_part_of_the_largest_batch_is_acknowledged(tmp_path: Path) -> None:
         (topic,) = broker.topics.values()
         subscription = topic.state.subscriptions["s"]
         dispatcher = broker.dispatcher(topic, subscription)
-        receipt = dispatcher.ack_up_to(0, 0, True, 6, 1 << 24)
+        receipt = dispatcher.ack_cumulative(message_of(6, 1 << 24), receipt=True)
         assert receipt is not None
         await receipt
         left = subscription.acks.bits_of(0)
         assert left is not None
         assert left.bit_count() == (1 << 24) - 7
         with pytest.raises(Misuse, match="at most 16777216 messages"):
-            dispatcher.ack_up_to(0, 0, True, 6, (1 << 24) + 1)
+            dispatcher.ack_cumulative(message_of(6, (1 << 24) + 1), receipt=True)
 
     on_broker(tmp_path, work)
 

@@ -70,6 +70,8 @@ def test_a_consumer_gets_the_error(tmp_path: Path, type_: Any) -> None:
             dispatch = broker.admin.subscription_stats("t", "s").dispatch
             assert dispatch is not None
             assert "entry 4" in dispatch.last_error
+            (topic,) = broker.topics.values()
+            assert topic.damaged == {4}, "front ends do not refuse clients that begin there"
             assert broker.admin.subscription_stats("t", "s").backlog == COUNT
 
     on_broker(tmp_path, work)

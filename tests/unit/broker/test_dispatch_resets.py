@@ -233,7 +233,7 @@ def test_a_reset_whose_owner_vanishes_before_it_was_ordered() -> None:
         await world.ack(inbox, ALL)  # acknowledgements stayed valid
         assert world.cursor.acks.acked_to == 10
 
-    run(scenario, guard_s=10)
+    run(scenario, reset_timeout_s=10)
 
 
 def test_a_reset_whose_owner_vanishes_after_it_was_ordered() -> None:
@@ -254,7 +254,7 @@ def test_a_reset_whose_owner_vanishes_after_it_was_ordered() -> None:
         assert inbox.ordinals == ALL[6:]
         assert world.dispatcher.stats().revision == (1, 0, 0)
 
-    run(scenario, guard_s=10)
+    run(scenario, reset_timeout_s=10)
 
 
 def test_the_guard_edits_nothing_by_itself() -> None:
@@ -279,7 +279,21 @@ def test_the_guard_edits_nothing_by_itself() -> None:
         await world.settle()
         assert inbox.ordinals == ALL
 
-    run(scenario, guard_s=10)
+    run(scenario, reset_timeout_s=10)
+
+
+def test_a_reset_without_a_timeout_waits_as_long_as_the_option_says() -> None:
+    """The default was 30 s, also in a broker with another `reset_timeout_s`."""
+
+    async def scenario(world: World) -> None:
+        world.order.hold_apply = True
+        call = asyncio.ensure_future(outcome(world.dispatcher.reset(5)))
+        await world.settle(9)
+        assert not call.done()
+        await world.settle(2)
+        assert "no outcome after 10" in str(await call)
+
+    run(scenario, reset_timeout_s=10)
 
 
 def test_a_window_outlives_a_fence_that_is_lost() -> None:
@@ -298,7 +312,7 @@ def test_a_window_outlives_a_fence_that_is_lost() -> None:
         assert not world.dispatcher.revision.under_revision
         assert isinstance(await call, Timeout)
 
-    run(scenario, guard_s=10)
+    run(scenario, reset_timeout_s=10)
 
 
 def test_closing_tells_who_waits() -> None:

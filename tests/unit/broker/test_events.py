@@ -204,10 +204,10 @@ def test_create_and_delete(rig: Rig) -> None:
 def test_delete_asks_who_is_there(rig: Rig) -> None:
     topic = rig.topic()
     subscription = rig.subscription(topic)
-    refused(rig, TopicDelete(topic.id), Busy, "0 producers and 1 subscriptions")
+    refused(rig, TopicDelete(topic.id), Busy, "0 producers and 1 subscription;")
     rig.do(SubscriptionDelete(subscription.id))
     session = rig.filled(topic, 3)
-    refused(rig, TopicDelete(topic.id), Busy, "1 producers and 0 subscriptions")
+    refused(rig, TopicDelete(topic.id), Busy, "1 producer and 0 subscriptions")
     subscription = rig.subscription(topic)
     consumer = rig.do(ConsumerJoin(subscription.id, "c", "shared", 0, ME)).session
     left, closed = subscription.consumers[consumer], topic.producers[session]
@@ -366,7 +366,7 @@ def test_subscriptions_begin_where_asked(rig: Rig, topic: TopicState) -> None:
 
 def test_delete_a_subscription(rig: Rig, subscription: SubscriptionState) -> None:
     consumer = rig.do(ConsumerJoin(subscription.id, "c", "exclusive", 0, ME)).session
-    refused(rig, SubscriptionDelete(subscription.id), Busy, "1 consumers")
+    refused(rig, SubscriptionDelete(subscription.id), Busy, "1 consumer;")
     left = subscription.consumers[consumer]
     rig.do(SubscriptionDelete(subscription.id, force=True))
     assert rig.last is not None

@@ -43,7 +43,7 @@ def test_tenants(rig: Rig) -> None:
     nothing_happens(rig, TenantUpdate("shop", ["c"]))
     assert rig.state.namespaces.tenants["shop"] == Tenant(["c"], [])
     rig.do(NamespaceCreate("shop/eu"))
-    refused(rig, TenantDelete("shop"), Busy, "1 namespaces")
+    refused(rig, TenantDelete("shop"), Busy, "1 namespace;")
     rig.do(NamespaceDelete("shop/eu"))
     rig.do(TenantDelete("shop"))
     assert "shop" not in rig.state.namespaces.tenants
@@ -71,7 +71,7 @@ def test_a_namespace_with_topics_goes_by_force_alone(rig: Rig) -> None:
     topic, other = rig.topic("shop/eu/orders"), rig.topic("orders")
     rig.subscription(topic)
     rig.filled(topic, 5)
-    refused(rig, NamespaceDelete("shop/eu"), Busy, "1 topics")
+    refused(rig, NamespaceDelete("shop/eu"), Busy, "1 topic;")
     rig.do(NamespaceDelete("shop/eu", force=True))
     assert rig.last is not None
     assert TopicGone(topic) in rig.last.notices

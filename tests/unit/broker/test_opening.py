@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.broker import Broker
+from holdfast.broker import Broker, Topic
 from holdfast.broker.api.consumer import Consumer, Inbox
 from holdfast.broker.dispatch.dispatcher import Dispatcher
 from holdfast.broker.engine import Engine
@@ -119,17 +119,58 @@ def test_a_subscription_that_goes_while_it_is_joined(tmp_path: Path) -> None:
     on_broker(tmp_path, work)
 
 
+def test_a_subscription_that_goes_while_it_is_created_is_created_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work(broker: Broker) -> None:
+        topic = await broker.ensure_topic("orders")
+        create, deletes = broker.create_subscription_at, 2
+
+        async def create_and_lose(*arguments: Any) -> None:
+            nonlocal deletes
+            await create(*arguments)
+            if deletes:
+                deletes -= 1
+                await broker.admin.delete_subscription("orders", "billing")
+
+        monkeypatch.setattr(broker, "create_subscription_at", create_and_lose)
+        found = await broker.ensure_subscription(topic, "billing", "earliest", {"team": "ledger"})
+        assert topic.subscriptions["billing"] is found
+        assert found.properties == {"team": "ledger"}
+        assert not deletes
+
+    on_broker(tmp_path, work)
+
+
+def test_a_topic_that_goes_while_its_subscription_is_created(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work(broker: Broker) -> None:
+        topic = await broker.ensure_topic("orders")
+        create = broker.create_subscription_at
+
+        async def create_and_lose(*arguments: Any) -> None:
+            await create(*arguments)
+            await broker.admin.delete_topic("orders", force=True)
+
+        monkeypatch.setattr(broker, "create_subscription_at", create_and_lose)
+        with pytest.raises(NotFound, match="no topic"):
+            await broker.ensure_subscription(topic, "billing", "earliest")
+
+    on_broker(tmp_path, work)
+
+
 def test_two_that_open_a_volatile_subscription_at_once_share_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = Broker.place
+    place = Topic.place
 
-    async def slowly(self: Broker, topic: Any, to: Any) -> int:
+    async def slowly(self: Topic, to: Any) -> int:
         await asyncio.sleep(0)
-        return await place(self, topic, to)
+        return await place(self, to)
 
     async def work(broker: Broker) -> None:
-        monkeypatch.setattr(Broker, "place", slowly)
+        monkeypatch.setattr(Topic, "place", slowly)
         await broker.admin.create_topic("orders")
         (topic,) = broker.topics.values()
         both = [broker.consumer("orders", "v", type="shared", durable=False) for _ in range(2)]
@@ -273,10 +314,10 @@ def test_a_close_that_ends_with_its_caller_is_noticed(
     [
         ("roll_bytes", "64M"), ("roll_entries", "5"), ("journal_bytes", 1.5), ("snapshot_s", "60"),
         ("skip_damaged", "no"), ("deduplication", 1), ("unacked_max", True), ("sync", "sometimes"),
-        ("cluster", None),
+        ("cluster", None), ("cluster", "a\nb"), ("cluster", "a" * 1024), ("journal_bytes", 20_000),
     ],
 )  # fmt: skip
-def test_an_option_of_another_type_is_refused(tmp_path: Path, option: str, value: object) -> None:
+def test_an_option_that_is_not_possible_is_refused(tmp_path: Path, option: str, value: object) -> None:
     """Accepted, it stopped the broker at its first send, or meant the opposite."""
     refused = pytest.raises(Misuse, match=f"the option {option} is {re.escape(repr(value))}; use ")
     with refused, Broker.open(tmp_path / "data", **{option: value}):

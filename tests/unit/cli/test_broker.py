@@ -159,6 +159,20 @@ def test_a_subscription_goes_on_where_it_was_and_a_reader_leaves_no_trace(orders
     assert orders.says("topic", "consume", "orders", "--start", "latest", "--timeout", "0") == ""
 
 
+def test_a_start_that_an_existing_subscription_does_not_take_is_told(orders: Cli) -> None:
+    """It was ignored without a word: the messages looked like those of the position."""
+    take = ("topic", "consume", "orders", "--subscription", "billing", "--lines")
+    assert orders.says(*take, "--start", "1:1", "--count", "1") == "1\n"
+    for start in ("earliest", "1:0", "-1h"):
+        out, err = orders.run(*take, "--start", start, "--count", "1")
+        assert err == (
+            "holdfast: --start has no effect: the subscription billing exists and continues at its cursor; "
+            "to move it, use `holdfast subscription reset`\n"
+        )
+    assert out == b"4\n"
+    assert orders.says(*take) == ""
+
+
 def test_an_unknown_topic_is_not_made_by_accident(orders: Cli) -> None:
     words = orders.complains("topic", "produce", "order", "x")
     assert "no topic order; did you mean orders?" in words
@@ -243,7 +257,7 @@ def test_subscriptions_are_made_listed_and_removed(orders: Cli) -> None:
     assert [each["name"] for each in orders.answer("subscription", "ls", "orders")] == ["billing"]
     assert "backlog       5 messages" in orders.says("subscription", "stats", "orders", "billing")
     words = orders.complains("subscription", "rm", "orders", "biling")
-    assert "orders has no subscription biling; did you mean billing?" in words
+    assert "orders has no subscription 'biling'; did you mean billing?" in words
     assert orders.says("subscription", "rm", "orders", "billing") == "removed billing of orders\n"
     assert "there is no subscription at all" in orders.complains("subscription", "stats", "orders", "billing")
     assert "no topic nothing" in orders.complains("subscription", "create", "nothing", "billing")
@@ -261,6 +275,8 @@ def test_ids_and_times_that_are_none(orders: Cli) -> None:
     assert "is neither earliest" in orders.complains(
         "topic", "consume", "orders", "--start", "soon", status=2
     )
+    told = orders.complains("topic", "consume", "orders", "--start", "-3x", status=2)
+    assert "'-3x' is neither earliest nor latest, nor a message id" in told
     assert "one of the arguments" in orders.complains(*reset, status=2)
     assert "not allowed with" in orders.complains(*reset, "--earliest", "--latest", status=2)
     assert "above 0" in orders.complains("subscription", "skip", "orders", "billing", "0", status=2)

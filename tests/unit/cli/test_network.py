@@ -56,4 +56,4 @@ def test_servers_that_answer_something_else(cli: Cli, answer: bytes, words: str)
     "url", ["http://", "http://[", "http://host:abc", "http://a b", "http://h:99999", "ftp://h", "http://h\n"]
 )
 def test_addresses_that_are_none(cli: Cli, url: str) -> None:
-    assert "is not a server's address" in cli.complains("topic", "ls", "--server", url)
+    assert "is not a server's address" in cli.complains("topic", "ls", "--server", url, status=2)

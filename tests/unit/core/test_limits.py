@@ -166,7 +166,7 @@ def test_the_largest_batch_that_is_acknowledged_in_part(more: int) -> None:
         data = frame_of(pb.BaseCommand(type=pb.BaseCommand.ACK, ack=command))
         items: list[Any] = [*WireReader().feed(data, Frame())]
         if more:
-            assert items == [(5, "an ACK that is not sound")]
+            assert items == [(5, "an ACK that is not valid")]
         else:
             ((_, _, told, mask),) = items[0][3].parts
             assert (told, mask.bit_length(), mask.bit_count()) == (size, 64 * count - 63, count)

@@ -362,10 +362,10 @@ def test_ordinals_are_those_of_the_ids(
         (struct.pack(">II", 4, 0), "no type"),
         (struct.pack(">II", 5, 1) + b"\xff", "not a protocol buffer"),
         (struct.pack(">II", 6, 2) + b"\x08\x06", "a SEND without"),
-        (struct.pack(">II", 6, 2) + b"\x08\x0a", "an ACK that is not sound"),
+        (struct.pack(">II", 6, 2) + b"\x08\x0a", "an ACK that is not valid"),
         (struct.pack(">II", 6, 2) + b"\x08\x0b", "a FLOW without"),
         (frame_of(PING, b"more"), "with 4 bytes behind it"),
-        (ack(1, [message_id(1, 1, ack_set=[1], batch_size=-1)]), "an ACK that is not sound"),
+        (ack(1, [message_id(1, 1, ack_set=[1], batch_size=-1)]), "an ACK that is not valid"),
         (ack(1, [(1, i % 9) for i in range(200_000)]), "it can have 1048576"),
     ],
 )

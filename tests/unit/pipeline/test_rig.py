@@ -37,9 +37,11 @@ def test_every_kind_is_struck_before_one_is_struck_again(tmp_path: Path) -> None
         show.scene.parts = [
             Victim(part.kind, part.name, part.command, part.log, {}) for part in show.scene.parts
         ]
-        for _ in range(5):
+        for _ in range(6):
             show.attack(0.0)
-        assert show.scene.kills == dict.fromkeys(("broker", "spark", "sensor", "gateway", "consumer"), 1)
+        assert show.scene.kills == dict.fromkeys(
+            ("broker", "spark", "sensor", "analyser", "gateway", "consumer"), 1
+        )
 
 
 def test_a_demo_without_messages_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

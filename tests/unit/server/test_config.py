@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from holdfast.cli import main
 from holdfast.errors import BadConfiguration
 from holdfast.server import ServerOptions
-from holdfast.server.config import Config, Listen, Tokens, conflicts
+from holdfast.server.config import Config, Listen, Tap, Tokens, conflicts
 from holdfast.server.http import HttpOptions
 from holdfast.server.settings import leaves, load
 from tests.kit import ROOT
@@ -96,6 +96,35 @@ allow = ["consume"]
     assert config.authorization.grants[0].allow == ("produce", "consume")
 
 
+def test_taps_from_every_source(tmp_path: Path) -> None:
+    text = "[[taps]]\nservice = 'A.b'\nevent = 'a'\ntopic = 't'\nmax_samples = 9\n"
+    assert read(text, tmp_path).config.taps == (Tap("A.b", "a", "t", 9),)
+    given = "C.d.e/f=shop/eu/u, G.h/i=v"
+    wanted = (Tap("C.d.e", "f", "shop/eu/u"), Tap("G.h", "i", "v"))
+    assert read(text, tmp_path, {"HOLDFAST_TAPS": given}).config.taps == wanted
+    assert load(flags=[("--tap", "taps", given)]).config.taps == wanted
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (
+            "A.b",
+            "--tap: taps: 'A.b' is not SERVICE.INSTANCE/EVENT=TOPIC, such as Camera.left/frame=camera-left",
+        ),
+        ("A.b/a", "'A.b/a' is not SERVICE.INSTANCE/EVENT=TOPIC"),
+        ("A.b=t", "'A.b=t' is not SERVICE.INSTANCE/EVENT=TOPIC"),
+        ("A.b/a=", "--tap: taps[0].topic: "),
+        ("A/a=t", "--tap: taps[0].service: 'A' is not the name of an instance"),
+    ],
+)
+def test_a_mistake_in_a_tap_is_named_with_its_flag(given: str, words: str, tmp_path: Path) -> None:
+    (tmp_path / "a.toml").write_text("[[taps]]\nservice = 'A.b'\nevent = 'a'\ntopic = 't'\n")
+    with pytest.raises(BadConfiguration) as caught:
+        load(tmp_path / "a.toml", flags=[("--tap", "taps", given)])
+    assert words in str(caught.value)
+
+
 def test_variables_have_names_of_their_own() -> None:
     names = [leaf.variable for leaf in leaves().values()]
     assert len(set(names)) == len(names)
@@ -152,6 +181,18 @@ MISTAKES = [
     ),
     ("[broker]\nsync = 'grup'\n", "'grup' is not one of group, always, os; did you mean group?"),
     ("[broker]\nroll_bytes = 0\n", "holdfast.toml:2: broker.roll_bytes: 0 is too small; use more than 0"),
+    (
+        "[broker]\njournal_bytes = 20_000\n",
+        "broker.journal_bytes: 20000 is out of range; use a multiple of 4096, at least 16384",
+    ),
+    (
+        "[broker]\nunacked_max = -2\n",
+        "holdfast.toml:2: broker.unacked_max: -2 is out of range; use 0 to 4611686018427387904",
+    ),
+    (
+        "[broker]\nretention_s = 2e9\n",
+        "broker.retention_s: 2000000000.0 is out of range; use 0 to 1000000000, or -1 for no limit",
+    ),
     ("listen = 3\n", "holdfast.toml:1: listen: is a table: write [listen]"),
     ("[listen]\nport = = 1\n", "holdfast.toml:2: Invalid value at column 8"),
     ("[authentication]\nmethods = ['token']\n", "holdfast.toml:2: authentication.methods: token needs a key"),
@@ -186,6 +227,25 @@ MISTAKES = [
     (
         "[[advertised]]\nname = 'a'\nurl = 'http://b'\n",
         "holdfast.toml:3: advertised[0].url: 'http://b' does not begin",
+    ),
+    ("[[taps]]\nservice = 'A.b'\ntopic = 't'\n", "holdfast.toml:1: taps[0]: event is missing"),
+    (
+        "[[taps]]\nservice = 'Camera'\nevent = 'frame'\ntopic = 't'\n",
+        "holdfast.toml:2: taps[0].service: 'Camera' is not the name of an instance; write",
+    ),
+    (
+        "[[taps]]\nservice = 'A.b'\nevent = 'a b'\ntopic = 't'\n",
+        "holdfast.toml:3: taps[0].event: 'a b' is not the name of an event or a field",
+    ),
+    ("[[taps]]\nservice = 'A.b'\nevent = 'a'\ntopic = 'x/y'\n", "holdfast.toml:4: taps[0].topic: 'x/y'"),
+    (
+        "[[taps]]\nservice = 'A.b'\nevent = 'a'\ntopic = 't'\nmax_samples = 0\n",
+        "holdfast.toml:5: taps[0].max_samples: 0 is out of bounds; use 1 to 1024",
+    ),
+    (
+        "[[taps]]\nservice = 'A.b'\nevent = 'a'\ntopic = 't'\n"
+        "[[taps]]\nservice = 'A.b'\nevent = 'a'\ntopic = 'public/default/t'\n",
+        "holdfast.toml:8: taps[1].topic: another tap stores A.b/a in persistent://public/default/t",
     ),
     ("x = '''\n[listen]\nport = 3\n'''\n[listen]\nprot = 1\n", "holdfast.toml:6: listen.prot"),
 ]
@@ -355,6 +415,25 @@ def test_print_config_gives_a_file_that_gives_the_same(tmp_path: Path, holdfast:
     )
 
 
+def test_print_config_checks_the_files_that_it_names(tmp_path: Path, holdfast: Command) -> None:
+    secret = ("--set", "authentication.methods=token", "--set", "authentication.token.secret_file=nosuch")
+    shown, told = holdfast("--print-config", *secret, status=2)
+    assert "secret_file" in shown
+    assert "nosuch" in told
+    certificate = ("--tls-port", "0", "--set", "tls.certificate=nosuch.pem", "--set", "tls.key=nosuch.key")
+    assert "nosuch.pem" in holdfast("--print-config", *certificate, status=2)[1]
+    (tmp_path / "file").write_text("")
+    wrongs = (
+        (tmp_path / "file", "file is not a directory"),
+        (tmp_path / "file/data/new", "file is not a directory"),
+        (tmp_path, "holds other files (file)"),
+    )
+    for wrong, words in wrongs:
+        assert words in holdfast("--print-config", "--data", f"{wrong}", status=1)[1]
+    _, told = holdfast("--print-config", "--data", f"{tmp_path}/new")
+    assert (told, (tmp_path / "new").exists()) == ("", False)
+
+
 def test_the_file_can_be_named_by_a_variable(tmp_path: Path, holdfast: Command) -> None:
     (tmp_path / "a.toml").write_text("[listen]\nprot = 1\n")
     _, told = holdfast("--print-config", status=2, HOLDFAST_CONFIG=f"{tmp_path}/a.toml")
@@ -399,5 +478,5 @@ def test_the_example_is_what_it_says(tmp_path: Path) -> None:
     (tmp_path / "a.toml").write_text(live)
     found = load(tmp_path / "a.toml")
     unset = {key for key, leaf in leaves().items() if leaf.default is None and not key.endswith("port")}
-    assert set(found.origins) >= set(leaves()) - unset - {"advertised", "authorization.grants"}
+    assert set(found.origins) >= set(leaves()) - unset - {"advertised", "authorization.grants", "taps"}
     assert dataclasses.replace(found.config, data=None) == Config()

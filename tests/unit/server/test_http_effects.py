@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast.errors import Outdated
+from holdfast.server.http.routing import NUMBER_MAX
 from tests.kit.server import http_effects_checks
 from tests.kit.server.http_effects_checks import cursor, ledger_of
 from tests.kit.server.http_world import HttpWorld, T, http
@@ -139,11 +140,58 @@ def test_analysing_a_backlog(http: HttpWorld) -> None:
 def test_a_topic_in_use_is_deleted_by_force_alone(http: HttpWorld) -> None:
     topic = http.topic(messages=3, subscription="s")
     refused = http.ask("DELETE", topic)
-    assert (refused.status, "1 subscriptions" in refused.reason) == (412, True)
+    assert (refused.status, "1 subscription;" in refused.reason) == (412, True)
     http.done("DELETE", f"{topic}?force=true")
     assert http.ask("GET", f"{topic}/stats").status == 404
     http.done("PUT", topic)
     assert http.get(f"{topic}/internalStats")["numberOfEntries"] == 0
+
+
+def test_a_topic_with_a_reader_is_deleted_by_force_alone(http: HttpWorld) -> None:
+    """Pulsar refuses, too: a reader is a connected client."""
+    topic = http.topic(messages=3)
+    name = topic.rpartition("/")[2]
+
+    async def work() -> None:
+        async with http.broker.reader(name) as reader:
+            await reader.receive(timeout=5)
+            refused = await http.asking("DELETE", topic)
+            assert (refused.status, "1 reader;" in refused.reason) == (412, True), refused
+            await reader.receive(timeout=5)
+        assert (await http.asking("DELETE", topic)).status == 204
+        await http.asking("PUT", topic)
+        async with http.broker.reader(name):
+            assert (await http.asking("DELETE", f"{topic}?force=true")).status == 204
+
+    http.run(work())
+    assert http.ask("GET", f"{topic}/stats").status == 404
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "least", "most"),
+    [
+        ("POST", "messageTTL?messageTTL={}", 0, 1_000_000_000),
+        ("POST", "subscription/s/skip/{}", 1, NUMBER_MAX),
+        ("POST", "subscription/s/expireMessages/{}", 0, NUMBER_MAX),
+        ("GET", "examinemessage?messagePosition={}", 1, NUMBER_MAX),
+    ],
+)
+def test_a_number_out_of_range_is_refused_with_the_range(
+    http: HttpWorld, method: str, path: str, least: int, most: int
+) -> None:
+    topic = http.topic(messages=1, subscription="s")
+    for number in (least - 1, NUMBER_MAX + 1, 10**30):
+        refused = http.ask(method, f"{topic}/{path.format(number)}")
+        assert refused.status in (400, 412)
+        assert f"{number}'; use a whole number from {least} to {most}" in refused.reason
+
+
+def test_a_message_that_is_not_there_is_named_as_in_the_request(http: HttpWorld) -> None:
+    """The error named an ordinal below 0, which a client does not know."""
+    topic = http.topic(messages=3)
+    for end in ("latest", "earliest"):
+        refused = http.ask("GET", f"{topic}/examinemessage?initialPosition={end}&messagePosition=99")
+        assert (refused.status, "has 3 entries, so no message 99" in refused.reason) == (404, True)
 
 
 def test_terminate_truncate_trim(http: HttpWorld) -> None:
