@@ -5,9 +5,9 @@ BIN    := $(VENV)/bin
 CMAKE  := $(BIN)/cmake
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
-# What a shell has set must not change which tests run, or on which code. Options for pytest: ARGS="...".
+# Variables of the shell must not change which tests run, or on which code. Options for pytest: ARGS="...".
 unexport PYTEST_ADDOPTS PYTEST_PLUGINS PYTEST_DISABLE_PLUGIN_AUTOLOAD PYTHONPATH PYTHONHOME PYTHONOPTIMIZE PYTHONWARNINGS
-# Every Python that is started compiles each module once, not each time.
+# Processes share compiled modules instead of compiling each module again.
 unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX := $(CURDIR)/build/pycache
 
@@ -15,20 +15,20 @@ NATIVE  := $(wildcard native/*/*.hpp native/*/*.cpp native/*/*/*.hpp native/*/*/
 PYTHONS := $(wildcard src tests bench examples)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv build check test pytest demo lint format explore explore-slice torture nightly declarative bench fuzz fuzz-wire docs lock clean FORCE
+.PHONY: help venv build check test pytest demo lint format explore explore-slice torture nightly declarative bench fuzz fuzz-channel fuzz-service fuzz-wire docs lock clean FORCE
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 24
 
 venv: $(VENV)/.locked ## the virtual environment, with every dependency of requirements.lock
 
-# One at a time: a second `make` waits, and finds it done.
+# One at a time: a second `make` waits, then finds the environment ready.
 $(VENV)/.locked: requirements.lock
 	@flock requirements.lock .ci/environment $(PYTHON) $(VENV)
 
 build: build/.built ## compile the extension and install the package in place
 
-# Also out of date when a source was added or removed, which no timestamp of a file shows.
+# The list of sources: it changes when a source is added or removed, which no file's timestamp shows.
 build/sources: FORCE
 	@mkdir -p build
 	@echo $(sort $(wildcard native/holdfast/*/* native/bindings/* native/bindings/*/*)) | cmp -s - $@ || \
@@ -40,10 +40,10 @@ build/.built: $(VENV)/.locked pyproject.toml CMakeLists.txt build/sources $(filt
 	    $(BIN)/pip install --verbose --no-build-isolation --no-deps --no-index --editable .
 	@touch $@
 
-# Three processes for two cores: tests also wait, for Spark, for processes that start and end, for connections.
+# Three processes for two cores: tests spend time waiting for Spark, for processes and for connections.
 PYTEST := $(BIN)/python -m pytest --dist loadscope --no-loadscope-reorder
 
-check: build/.built ## under a minute: unit, conformance and simulation; no process, compiler or Java
+check: build/.built ## about a minute: unit, conformance and simulation; no process, compiler or Java
 	@$(PYTEST) -n 3 -q $(if $(findstring tests/,$(ARGS)),,tests/unit tests/conformance tests/simulation) $(ARGS)
 
 test: ## a slice of everything: environment, build, linters, explorer, all folders of tests
@@ -51,12 +51,12 @@ test: ## a slice of everything: environment, build, linters, explorer, all folde
 
 nightly: ## everything, at any length, with other seeds every night; installs the tools that it needs
 	@mkdir -p build; flock --nonblock --close --conflict-exit-code 75 build/nightly.lock .ci/nightly; status=$$?; \
-	    test $$status != 75 || echo "make nightly: another one is at work in this checkout; wait for its end" >&2; exit $$status
+	    test $$status != 75 || echo "make nightly: another one runs in this checkout; wait until it has ended" >&2; exit $$status
 
 pytest: build/.built
 	@$(PYTEST) -n 3 $(ARGS)
 
-demo: build ## a rig, a broker and Spark at work while all of them are being killed
+demo: build ## run a rig, a broker and Spark while each of them is killed
 	@$(BIN)/holdfast demo
 
 lint: venv ## ruff, clang-format and mypy --strict; changes nothing
@@ -86,10 +86,10 @@ explore: build/model/explore ## exhaust the big model spaces and print their siz
 	    test -z "$$HOLDFAST_NIGHTLY" || $(BIN)/python -m tests.kit.queue.kept_spaces --keep build/model/all.json; \
 	    exit $$status; }
 
-torture: build ## kill storms, as many as you like: ARGS="--kills 100000", --broker, --server, --sink, --source, --months
+torture: build ## kill storms, of any size: ARGS="--kills 100000", --broker, --server, --sink, --source, --months
 	@$(BIN)/python -m tests.kit.torture $(ARGS)
 
-# What `spark-pipelines` needs beyond the rest; nothing else does, so it is not in requirements.lock.
+# Packages that only `spark-pipelines` needs; so they are not in requirements.lock.
 declarative: build ## run the declared pipeline of `pipeline init` by spark-pipelines, twice
 	@test -d build/declarative || $(BIN)/pip install --quiet --no-deps --target build/declarative \
 	    grpcio-status==1.85.1 googleapis-common-protos==1.76.0 zstandard==0.25.0
@@ -97,6 +97,12 @@ declarative: build ## run the declared pipeline of `pipeline init` by spark-pipe
 
 fuzz: build ## a hostile peer overwrites every word of a queue; options with ARGS="..."
 	@$(BIN)/python -m tests.kit.queue.fuzz $(ARGS)
+
+fuzz-channel: build ## a hostile peer overwrites every word of a channel; options with ARGS="..."
+	@$(BIN)/python -m tests.kit.channel.fuzz $(ARGS)
+
+fuzz-service: build ## a hostile peer overwrites every word of a service; options with ARGS="..."
+	@$(BIN)/python -m tests.kit.service.fuzz $(ARGS)
 
 fuzz-wire: build ## any bytes as the input of a connection, guided by coverage; needs clang (.ci/nightly-tools)
 	@$(BIN)/python -m tests.kit.server.fuzz_wire $(ARGS)
@@ -107,12 +113,12 @@ bench: build ## measure against the peers; options with ARGS="..."
 docs: venv ## the documentation site, in site/
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-# Universal: one lock for every platform and Python. No index addresses: any mirror will do.
+# One lock for every platform and Python version. It has no index addresses, so that any mirror serves.
 lock: venv ## renew requirements.lock from pyproject.toml
 	@$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
 	    --no-emit-index-url --no-header --extra dev --extra bench --extra server --extra spark --output-file requirements.lock pyproject.toml
 
-clean: ## remove what was built, and the virtual environment
+clean: ## remove build results and the virtual environment
 	rm -rf build site $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 FORCE:
