@@ -13,7 +13,7 @@ from tests.kit.slices import SEED_MAX, base, number_in, pick
 
 pytestmark = pytest.mark.timeout(3600)
 
-KILLS = pick(test=100, nightly=0)
+KILLS = pick(test=50, nightly=0)
 """The largest number of kills of one operation; 0: before every instruction."""
 SEED = number_in("HOLDFAST_SEED", SEED_MAX, pick(test=1, nightly=base()))
 OPERATIONS = {
