@@ -208,7 +208,8 @@ def test_any_clang_with_libfuzzer_will_do(tmp_path: Path, monkeypatch: pytest.Mo
     script(tmp_path / "clang++", "false")
     script(tmp_path / "clang++-9", "true")
     script(tmp_path / "clang++-57", "true")
-    for tool in ("promtool", "systemd-analyze", "apt-get"):
+    monkeypatch.delenv("CXX", raising=False)
+    for tool in ("promtool", "systemd-analyze", "g++", "apt-get"):
         script(tmp_path / tool, "true" if tool != "apt-get" else f"touch {tmp_path}/installed")
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     assert fuzz_wire.compiler() == str(tmp_path / "clang++-57")
