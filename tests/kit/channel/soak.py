@@ -100,6 +100,10 @@ class Records:
     def add(self, kind: str, *records: tuple[int, int, int, int, int]) -> None:
         os.write(self.files[kind], b"".join(RECORD.pack(*each) for each in records))
 
+    def close(self) -> None:
+        for each in self.files.values():
+            os.close(each)
+
 
 def open_channel(plan: Plan, directory: str) -> Channel:
     return (Loop if plan.loop else Channel).open("c", directory=directory)
@@ -200,6 +204,7 @@ class Soak:
                 "c", producers=plan.producers, priorities=plan.priorities, **options
             )
         self.ends: dict[int, int] = {}
+        Records(directory).close()  # a worker may be killed before it makes them
 
     def run(self) -> Account:
         workers = [self.started(which) for which in range(-1, self.plan.producers)]
