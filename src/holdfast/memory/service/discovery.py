@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import select
 import sys
@@ -57,11 +58,18 @@ def wait_for(directory: str, name: str, timeout: float | None, connect: Callable
             left = end - time.monotonic()
             if left <= 0:
                 raise not_offered(directory, name, timeout)
-            select.select([watch], [], [], min(left, pause))
-            watch.read()
+            _wait_for_change(watch, min(left, pause))
             pause = min(2 * pause, LOOK_S)
     finally:
         watch.close()
+
+
+def _wait_for_change(watch: _core.DirectoryWatch, seconds: float) -> None:
+    """Wait until files come or go, at most so many seconds."""
+    poll = select.poll()  # not select(), which refuses descriptors from 1024 on
+    poll.register(watch, select.POLLIN)
+    poll.poll(math.ceil(seconds * 1000))
+    watch.read()
 
 
 def not_offered(directory: str, name: str, timeout: float | None) -> HoldfastError:
@@ -87,7 +95,6 @@ def changes(directory: str, service: str | None, timeout: float | None) -> Itera
             left = end - time.monotonic()
             if left <= 0:
                 return
-            select.select([watch], [], [], min(left, LOOK_S))
-            watch.read()
+            _wait_for_change(watch, min(left, LOOK_S))
     finally:
         watch.close()
