@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import operator
 import os
@@ -101,3 +102,15 @@ def checked_path(name: str, value: Any) -> str:
     except TypeError:
         raise Misuse(f"{name} must be a path (str or Path), not {value!r}") from None
     return os.fsdecode(path)
+
+
+def require_function(what: str, value: Any) -> None:
+    """Check a function that a thread will call; `what` names it in the error.
+
+    Raises:
+        Misuse: it cannot be called, or is a coroutine function, whose call would run nothing.
+    """
+    if not callable(value):
+        raise Misuse(f"{what} must be a function, not {value!r}")
+    if inspect.iscoroutinefunction(value):
+        raise Misuse(f"{what} cannot be a coroutine function: {value!r}; it runs in a thread")

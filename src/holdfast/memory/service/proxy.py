@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, Self
 
 from holdfast import _core
-from holdfast.arguments import checked_patience, checked_whole
+from holdfast.arguments import checked_patience, checked_whole, require_function
 from holdfast.errors import (
     Closed,
     Empty,
@@ -23,6 +24,7 @@ from holdfast.errors import (
     TooManyParticipants,
     Unsupported,
 )
+from holdfast.memory.forks import renew_locks_in_children
 from holdfast.memory.service import discovery
 from holdfast.memory.service.elements import EVENT, FIELD, KINDS, METHOD, SAMPLES_MAX, Element
 from holdfast.memory.service.service_stats import ServiceStats, faults_of_service, service_stats_of
@@ -122,7 +124,7 @@ class ProxyEvent(ProxyElement):
 
         Raises:
             Full: the event has too few `samples`, after the dead were cleared.
-            Misuse: this proxy has a subscription already.
+            Misuse: this proxy has a subscription already, or an argument is not valid.
 
         Example:
             >>> from holdfast import Event, Service
@@ -141,6 +143,8 @@ class ProxyEvent(ProxyElement):
         history = checked_whole("history", history)
         if not 0 <= history <= SAMPLES_MAX:
             raise Misuse(f"history must be 0 to {SAMPLES_MAX}, not {history}")
+        if handler is not None:
+            require_function("a handler", handler)
         return Subscription(self._proxy, self._number, self._owner, max_samples, history, handler)
 
 
@@ -215,8 +219,41 @@ class ProxyMethod(ProxyElement):
         return self._element.response.unpack(self._call(packed, timeout))
 
     async def acall(self, request: Any = None, timeout: float | None = None) -> Any:
-        """Call as `__call__` does, without blocking the event loop."""
-        return await asyncio.to_thread(self, request, timeout)
+        """Call as `__call__` does, without blocking the event loop.
+
+        A cancelled `acall` is not undone: the call may still run. It does not hold up the end of the loop.
+        """
+        return await _in_thread(lambda: self(request, timeout))
+
+
+async def _in_thread(call: Callable[[], Any]) -> Any:
+    """Return the result of a call that blocks.
+
+    It has a thread of its own. The end of an event loop waits for all threads of its executor, and so
+    without end for a call that is never answered.
+    """
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[Any] = loop.create_future()
+
+    def settle(result: Any, error: BaseException | None) -> None:
+        if future.done():  # cancelled
+            return
+        if error is None:
+            future.set_result(result)
+        else:
+            future.set_exception(error)
+
+    def run() -> None:
+        result, error = None, None
+        try:
+            result = call()
+        except BaseException as raised:
+            error = raised
+        with contextlib.suppress(RuntimeError):  # the loop was closed: no task waits there any more
+            loop.call_soon_threadsafe(settle, result, error)
+
+    threading.Thread(target=run, name="holdfast-call", daemon=True).start()
+    return await future
 
 
 class Proxy:
@@ -243,7 +280,8 @@ class Proxy:
         self._name = name
         self._directory, self._application, self._tracer = directory, application, tracer
         self._closed = False
-        self._lock = threading.RLock()
+        self._renew_locks()
+        renew_locks_in_children(self)
         try:
             self._core = _core.ServiceProxy(directory, name, application, tracer)
         except TooManyParticipants as error:
@@ -269,6 +307,9 @@ class Proxy:
         self._use_arrays(self._core)
         for each, end in self._ends.items():
             self.__dict__.setdefault(each, end)  # quicker than __getattr__
+
+    def _renew_locks(self) -> None:
+        self._lock = threading.RLock()
 
     def _require_same(self, core: _core.ServiceProxy) -> None:
         wanted = [element.tuple_of(each) for each, element in self._elements.items()]

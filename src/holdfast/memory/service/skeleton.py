@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 import logging
 import threading
 import time
@@ -12,7 +11,9 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from holdfast import _core
+from holdfast.arguments import require_function
 from holdfast.errors import Closed, Empty, HoldfastError, Misuse, Timeout
+from holdfast.memory.forks import renew_locks_in_children
 from holdfast.memory.service.elements import ERROR_BYTES, FIELD, KINDS, METHOD, Element
 from holdfast.memory.service.service_stats import ServiceStats, faults_of_service, service_stats_of
 from holdfast.memory.typed import LoanedArray
@@ -131,11 +132,14 @@ class Skeleton:
         on_departed: Callable[[Departed], object] | None,
     ) -> None:
         """Serve the elements of `core`."""
+        if on_departed is not None:
+            require_function("on_departed", on_departed)
         self._core = core
         self._name = core.name
         self._elements = dict(elements)
         self._handlers: dict[int, Callable[..., Any]] = {}
-        self._changed = threading.Condition()
+        self._renew_locks()
+        renew_locks_in_children(self)
         self._on_departed = on_departed
         self._closing = False
         self._grace_end = time.monotonic() + GRACE_S
@@ -154,6 +158,9 @@ class Skeleton:
         if on_departed is not None or any(element.calls for element in elements.values()):
             self._thread = threading.Thread(target=self._serve, name=f"holdfast-{self.name}", daemon=True)
             self._thread.start()
+
+    def _renew_locks(self) -> None:
+        self._changed = threading.Condition()
 
     def _set_handler(self, name: str, handler: Callable[..., Any]) -> None:
         end = self._ends.get(name)
@@ -235,10 +242,7 @@ class Skeleton:
     # -- calls -----------------------------------------------------------------------------------------
 
     def _handle(self, number: int, function: Callable[..., Any]) -> None:
-        if not callable(function):
-            raise Misuse(f"a handler must be a function, not {function!r}")
-        if inspect.iscoroutinefunction(function):
-            raise Misuse(f"a handler cannot be a coroutine function: {function!r}; it runs in a thread")
+        require_function("a handler", function)
         with self._changed:
             self._handlers[number] = function
             self._changed.notify_all()

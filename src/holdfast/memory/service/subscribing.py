@@ -65,17 +65,22 @@ class Subscription:
         self._closed = False
         self._ready: deque[ServiceSample] = deque()
         self._yielded: deque[weakref.ref[ServiceSample]] = deque()
+        self._thread: threading.Thread | None = None  # before another thread or a child can close it
         with proxy._lock:  # no other thread moves the proxy meanwhile
             proxy._follow()
             proxy._core.subscribe(number, max_samples, history)
             self._take = proxy._core.take
             proxy._subscriptions.append(self)
-        self._thread: threading.Thread | None = None
         if handler is not None:
             self._thread = threading.Thread(
                 target=self._run, args=(handler,), name=f"holdfast-{owner}", daemon=True
             )
-            self._thread.start()
+            try:
+                self._thread.start()
+            except BaseException:  # no thread to be had: the caller gets no subscription to close
+                self._thread = None
+                self.close()
+                raise
 
     def take(self, timeout: float | None = None) -> ServiceSample:
         """Take the next sample. The program holds it until it is released, left or dropped.
