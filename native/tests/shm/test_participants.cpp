@@ -357,7 +357,7 @@ static void test_joining_recovers_again() {
     auto* table = participant_table(*me->segment(), kTable, kSlots);
     const std::atomic_ref<u64> who(table[1].who);
     bool seen = false;
-    for (int round = 0; round < 20000 && !seen; ++round) {
+    for (int round = 0; round < 100000 && !seen; ++round) {
         {
             Attached dead("twice");
             CHECK(dead->slot() == 1);
