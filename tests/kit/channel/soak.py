@@ -223,12 +223,30 @@ class Soak:
                 elif time.monotonic() - moved > STUCK_S:
                     self.account.faults.append("no datum is popped any more")
                     break
+            self.go_on(workers[0])
         finally:
             for pid, life, which in workers:
                 os.kill(pid, signal.SIGKILL)
                 self.ended(pid, life, which)
         self.judge()
         return self.account
+
+    def go_on(self, consumer: tuple[int, int, int]) -> None:
+        """Let the last workers run until data are popped, and displaced where they can be.
+
+        On a busy machine all others may have been killed before they did anything.
+        """
+        self.await_records("popped")
+        if self.plan.overflow:
+            os.kill(consumer[0], signal.SIGSTOP)
+            self.await_records("displaced")
+
+    def await_records(self, kind: str) -> None:
+        limit = time.monotonic() + STUCK_S
+        while Path(self.directory, kind).stat().st_size == 0 and not self.account.faults:
+            if time.monotonic() > limit:
+                self.account.faults.append(f"after the last kill nothing is {kind}")
+            time.sleep(0.002)
 
     def started(self, which: int) -> tuple[int, int, int]:
         self.lives += 1

@@ -25,7 +25,9 @@ from tests.kit.native import Mutant, patched
 SERVICE = "src/holdfast/memory/service/"
 UNIT = "tests/unit/service/"
 THREADS, REENTRY, CALLS = UNIT + "test_threads.py", UNIT + "test_reentry.py", UNIT + "test_fields_methods.py"
-OPTIONS = ("-q", "-x", "-n0", "-p", "no:cacheprovider", "--timeout=4", "--no-header")
+OPTIONS = ("-q", "-x", "-n0", "-p", "no:cacheprovider", "--no-header")
+HANGS_S, PATIENT_S = 4, 60
+"""The time limit of a test with a mutant, and without one."""
 
 MUTANTS = (
     Mutant(
@@ -183,7 +185,7 @@ def noticed(mutant: Mutant | None, tests: Sequence[str]) -> bool:
             os.dup2(null, 2)
             if mutant is not None:
                 change(mutant)
-            status = int(pytest.main([*OPTIONS, *tests]))
+            status = int(pytest.main([*OPTIONS, f"--timeout={HANGS_S if mutant else PATIENT_S}", *tests]))
         finally:
             os._exit(status)
     _, status = os.waitpid(pid, 0)

@@ -262,9 +262,9 @@ class Storm:
         return self.account
 
     def let_act(self, role: str) -> None:
-        """Wait until a process has done something; a moment more or less."""
+        """Wait until a process has done something, mostly; then a moment longer."""
         acts = Path(self.directory, f"acts.{self.life_of[role]}")
-        limit = time.monotonic() + self.random.choice((0.05, 2.0, 2.0, 2.0))
+        limit = time.monotonic() + self.random.choice((0.05, STUCK_S, STUCK_S, STUCK_S))
         while not acts.exists() and time.monotonic() < limit and self.children[role].poll() is None:
             time.sleep(0.002)
         time.sleep(self.random.random() * 0.02)

@@ -61,17 +61,17 @@ def test_a_child_does_not_wait_for_locks_of_the_parents_threads(runtime_director
         def hold() -> None:
             with proxy._lock, skeleton._changed:
                 held.set()
-                done.wait(30)
+                done.wait(60)
 
         thread = threading.Thread(target=hold)
         thread.start()
-        held.wait(10)
+        assert held.wait(20)
         try:
             pid = os.fork()
             if pid == 0:
                 status = 1
                 try:
-                    signal.alarm(5)  # a child that waits for ever is ended
+                    signal.alarm(30)  # a child that waits for ever is ended
                     with contextlib.suppress(Closed, Misuse):
                         proxy.tick.subscribe()
                     proxy.close()

@@ -120,13 +120,13 @@ def require_capacity(proxy: Proxy, skeleton: Skeleton, others: int = 0) -> None:
             b"%d" % n for n in range(2 * SAMPLES - most, 2 * SAMPLES)
         ]
         del taken
-    assert proxy.reset(b"again", timeout=5) == b"again"
+    assert proxy.reset(b"again", timeout=20) == b"again"
     assert proxy.check() == []
 
 
 def require_like_new(directory: Path) -> None:
     """Check that the next provider and consumer have the whole capacity."""
-    with Rig.offer("r", handlers={"reset": lambda data: data}) as skeleton, Rig.find("r", 5) as proxy:
+    with Rig.offer("r", handlers={"reset": lambda data: data}) as skeleton, Rig.find("r", 20) as proxy:
         require_capacity(proxy, skeleton)
         stats = proxy.stats()
         assert [
@@ -174,7 +174,7 @@ def test_ends(start: Start, runtime_directory: Path, provider: str, consumer: st
             sample.release()
             del sample, frames
     if back == "returns" and consumer not in ("none", "holding"):
-        with Rig.offer("r", handlers={"reset": lambda data: data}) as skeleton, Rig.find("r", 5) as proxy:
+        with Rig.offer("r", handlers={"reset": lambda data: data}) as skeleton, Rig.find("r", 20) as proxy:
             require_capacity(proxy, skeleton)
     require_like_new(runtime_directory)
 
@@ -217,7 +217,7 @@ def test_death_in_a_call(start: Start, runtime_directory: Path, point: str) -> N
             assert caught.value.executed is None
         victim.wait(KILLED)
         with Rig.offer("r", handlers={"reset": lambda data: data}):
-            assert proxy.reset(b"y", timeout=5) == b"y"
+            assert proxy.reset(b"y", timeout=20) == b"y"
     require_like_new(runtime_directory)
 
 
