@@ -244,7 +244,7 @@ def test_asyncio_without_overflow(runtime_directory: object) -> None:
             await producer.apush(b"1")
             with pytest.raises(Timeout):
                 await producer.apush_batch([b"2"], timeout=0.001)
-            later = asyncio.create_task(producer.apush(b"2", timeout=5))
+            later = asyncio.create_task(producer.apush(b"2", timeout=20))
             await asyncio.sleep(0)
             (await consumer.apop()).release()
             await later

@@ -300,8 +300,8 @@ def test_without_overflow_a_push_waits_for_its_own_priority(runtime_directory: o
         other.push(b"other", timeout=0, priority=1)
 
         async def main() -> None:
-            waiting = asyncio.create_task(producer.apush(b"3", timeout=5, priority=1))
-            batch = asyncio.create_task(producer.apush_batch([b"4"], timeout=5, priority=1))
+            waiting = asyncio.create_task(producer.apush(b"3", timeout=20, priority=1))
+            batch = asyncio.create_task(producer.apush_batch([b"4"], timeout=20, priority=1))
             await asyncio.sleep(0)
             for wanted in (b"1", b"other", b"2"):
                 with await consumer.apop(5) as item:

@@ -172,7 +172,7 @@ def test_without_overflow_a_released_buffer_wakes_the_producer(runtime_directory
             producer.push(b"2", timeout=0)
 
         async def main() -> None:
-            waiting = asyncio.create_task(producer.apush(b"2", timeout=5))
+            waiting = asyncio.create_task(producer.apush(b"2", timeout=20))
             await asyncio.sleep(0)
             with await consumer.apop(5) as item:
                 assert bytes(item) == b"1"

@@ -121,5 +121,5 @@ def test_a_callback_that_raises_full_does_not_push_again(pair: Pair) -> None:
         raise Full("the archive is full")
 
     with pytest.raises(Full, match="the archive"):
-        asyncio.run(producer.apush_batch([b"three"], archive, timeout=5))
+        asyncio.run(producer.apush_batch([b"three"], archive, timeout=20))
     assert channel.stats().pushed == 3

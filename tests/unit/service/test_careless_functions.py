@@ -12,6 +12,7 @@ import pytest
 
 from holdfast import Event, Method, Misuse, Service
 from holdfast.memory.service import Proxy, Skeleton
+from tests.kit.processes import PATIENCE_S
 
 
 class Clock(Service):
@@ -28,9 +29,15 @@ def answer() -> threading.Event:
 
 
 @pytest.fixture
-def pair(runtime_directory: Path, answer: threading.Event) -> Iterator[Pair]:
+def returned() -> threading.Event:
+    return threading.Event()
+
+
+@pytest.fixture
+def pair(runtime_directory: Path, answer: threading.Event, returned: threading.Event) -> Iterator[Pair]:
     def wait() -> None:
-        answer.wait(10)
+        answer.wait(PATIENCE_S)
+        returned.set()
 
     with Clock.offer("a", handlers={"wait": wait}) as skeleton, Clock.find("a") as proxy:
         try:
@@ -72,26 +79,21 @@ def test_a_subscription_whose_thread_cannot_start_is_ended(
     proxy.tick.subscribe().close()
 
 
-def test_the_end_of_a_loop_does_not_wait_for_a_cancelled_call(pair: Pair, answer: threading.Event) -> None:
+def test_the_end_of_a_loop_does_not_wait_for_a_cancelled_call(pair: Pair, returned: threading.Event) -> None:
     _, proxy = pair
 
     async def call() -> None:
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(proxy.wait.acall(), 0.05)
 
-    rescue = threading.Timer(0.8, answer.set)  # else a loop that waits would never end
-    rescue.start()
-    try:
-        asyncio.run(call())
-        assert not answer.is_set(), "the loop ended only after the call"
-    finally:
-        rescue.cancel()
+    asyncio.run(call())
+    assert not returned.is_set(), "the loop ended only after the call"
 
 
 def test_acall_hands_over_results_and_errors(pair: Pair, answer: threading.Event) -> None:
     _, proxy = pair
     answer.set()
-    assert asyncio.run(proxy.wait.acall(timeout=0.5)) is None
+    assert asyncio.run(proxy.wait.acall(timeout=PATIENCE_S)) is None
     with pytest.raises(Misuse, match="takes no value"):
         asyncio.run(proxy.wait.acall(5))
 

@@ -129,7 +129,7 @@ def test_a_call_that_is_overwritten_while_it_waits(pair: Pair, words: Words) -> 
 
     skeleton.echo.handle(overwrite)
     with pytest.raises(Corrupt, match=r"at place \d was overwritten"):
-        proxy.echo(b"x", timeout=5)
+        proxy.echo(b"x", timeout=20)
 
 
 @pytest.mark.parametrize("word", [1, 2, 3, 5 << 2 | 2, (1 << 32) - 1])

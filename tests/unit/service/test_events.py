@@ -341,7 +341,7 @@ def test_samples_in_asyncio(pair: Pair) -> None:
             await frames.atake(0)
         with pytest.raises(Timeout):
             await frames.atake(0.01)
-        waiting = asyncio.ensure_future(frames.atake(5))
+        waiting = asyncio.ensure_future(frames.atake(20))
         await asyncio.sleep(0)
         skeleton.frame.send(b"0")
         got = []
@@ -358,7 +358,7 @@ def test_samples_in_asyncio(pair: Pair) -> None:
         await asyncio.sleep(0)
         cancelled.cancel()
         skeleton.frame.send(b"3")
-        with await frames.atake(1) as sample:
+        with await frames.atake(20) as sample:
             got.append(bytes(sample.data))
         return got
 

@@ -120,7 +120,7 @@ def test_methods(pair: Pair) -> None:
     assert proxy.echo(b"abc") == b"abc"
     assert proxy.echo(b"") == b""
     assert proxy.reset() is None
-    assert proxy.double(numpy.int64(4), timeout=1.0) == 8
+    assert proxy.double(numpy.int64(4), timeout=20) == 8
     with pytest.raises(Misuse, match="at most 32 bytes"):
         proxy.echo(bytes(33))
     with pytest.raises(Misuse, match="takes no value"):
@@ -175,9 +175,9 @@ def test_calls_are_answered_after_any_failure(pair: Pair, handler: Callable[...,
     skeleton, proxy = pair
     skeleton.echo.handle(handler)
     with pytest.raises(Refused, match=words):
-        proxy.echo(b"x", timeout=5.0)
+        proxy.echo(b"x", timeout=20)
     skeleton.echo.handle(lambda data: data)
-    assert proxy.echo(b"y", timeout=5.0) == b"y"
+    assert proxy.echo(b"y", timeout=20) == b"y"
 
 
 def test_a_method_without_a_handler(runtime_directory: object) -> None:
@@ -198,18 +198,22 @@ def test_a_slow_handler_times_out_and_may_still_run(pair: Pair) -> None:
     release, ran = threading.Event(), threading.Event()
 
     def slow() -> None:
-        release.wait(10)
+        release.wait(20)
         ran.set()
 
     skeleton.reset.handle(slow)
-    with pytest.raises(Timeout, match="did not return") as caught:
-        proxy.reset(timeout=0.05)
+    untaken = True
+    while untaken:  # a provider that had no processor did not take the call
+        with pytest.raises(Timeout) as caught:
+            proxy.reset(timeout=0.05)
+        untaken = "did not take" in str(caught.value)
+    assert "did not return" in str(caught.value)
     assert caught.value.executed is None
     with pytest.raises(Timeout, match="did not take") as caught:
         proxy.double(1, timeout=0.05)  # the one thread of the provider is busy
     assert caught.value.executed is False
     release.set()
-    assert ran.wait(5)
+    assert ran.wait(20)
     assert proxy.double(2) == 4
     assert proxy.stats().elements[3].calls_under_way == 0
 
@@ -239,12 +243,12 @@ def test_all_calls_are_under_way(runtime_directory: object) -> None:
 
     def run() -> None:
         entered.set()
-        release.wait(10)
+        release.wait(20)
 
     with Narrow.offer("n", handlers={"run": run}), Narrow.find("n") as one, Narrow.find("n") as two:
         thread = threading.Thread(target=one.run)
         thread.start()
-        assert entered.wait(5)
+        assert entered.wait(20)
         with pytest.raises(Timeout, match="under way") as caught:
             two.run(timeout=0.05)
         assert caught.value.executed is False

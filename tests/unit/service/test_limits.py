@@ -112,7 +112,7 @@ def test_bells_wrap(runtime_directory: Path) -> None:
         assert bell._listen(False) == 1, "it rang"
         with ticks.take(1) as sample:
             assert bytes(sample) == b"x"
-        until(lambda: proxy.label.set(b"y", timeout=5) and words.read(words.provider_bell, 4) < 1000)
+        until(lambda: proxy.label.set(b"y", timeout=20) and words.read(words.provider_bell, 4) < 1000)
 
 
 def test_counters_of_a_slot_wrap(runtime_directory: Path) -> None:

@@ -186,7 +186,7 @@ def test_a_proxy_follows_an_instance_that_was_created_anew(runtime_directory: Pa
     (runtime_directory / "holdfast.service.Clock.a").unlink()
     with Clock.offer("a") as second:
         second.tick.send(b"new")
-        with ticks.take(timeout=1) as sample:
+        with ticks.take(timeout=20) as sample:
             assert bytes(sample.data) == b"new"
         assert ticks.moves == 1
         assert proxy.offered
@@ -272,7 +272,7 @@ def test_find_all_and_watch() -> None:
     assert Clock.find_all() == []
     with Clock.offer("b"), Clock.offer("a.1"):
         assert Clock.find_all() == ["a.1", "b"]
-        changes = Clock.watch(timeout=5)
+        changes = Clock.watch(timeout=20)
         assert next(changes) == ("a.1", True)
         assert next(changes) == ("b", True)
     assert sorted((next(changes), next(changes))) == [("a.1", False), ("b", False)]

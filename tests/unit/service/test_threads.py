@@ -119,7 +119,7 @@ def test_threads_share_the_samples_of_one_subscription(pair: Pair) -> None:
     skeleton, proxy = pair
     frames = proxy.frame.subscribe(max_samples=2)
     for _ in range(3):
-        waiting = [Waiting(lambda: frames.take(5).sequence) for _ in range(2)]
+        waiting = [Waiting(lambda: frames.take(20).sequence) for _ in range(2)]
         until(lambda: listening(proxy))
         first = skeleton.frame.send(b"1")
         skeleton.frame.send(b"2")
@@ -243,7 +243,7 @@ def test_a_cancelled_atake_has_taken_nothing(pair: Pair) -> None:
         with pytest.raises(asyncio.CancelledError):
             await task
         assert proxy._core.held(0) == 0
-        with await frames.atake(5) as sample:
+        with await frames.atake(20) as sample:
             return int(sample.sequence)
 
     assert asyncio.run(cancel()) == 1
