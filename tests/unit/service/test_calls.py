@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -168,14 +169,17 @@ def test_a_signal_ends_a_call(provider: _core.ServiceProvider, proxy: _core.Serv
     def stop(*_: object) -> None:
         raise Stop
 
+    def begin(timer: threading.Timer, wait: Callable[[], object]) -> None:
+        timer.start()
+        wait()  # on a busy machine the signal may come before
+
     before = signal.signal(signal.SIGUSR1, stop)
     main = threading.get_ident()
     try:
         for wait in (lambda: proxy.call(METHOD, b""), lambda: provider.run()):
             timer = threading.Timer(0.02, signal.pthread_kill, (main, signal.SIGUSR1))
-            with pytest.raises(Stop):  # it may come before the wait on a busy machine
-                timer.start()
-                wait()
+            with pytest.raises(Stop):
+                begin(timer, wait)
             timer.join()
     finally:
         signal.signal(signal.SIGUSR1, before)
