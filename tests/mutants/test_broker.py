@@ -14,8 +14,9 @@ from tests.kit.broker import harness as broker_harness
 from tests.kit.broker.machine import SimMachine
 from tests.kit.broker.model import Wrong
 from tests.kit.broker.mutants import MUTANTS
+from tests.kit.slices import pick
 
-EXAMPLES = 150
+EXAMPLES = pick(test=100, nightly=150)
 
 
 @seed(20)
