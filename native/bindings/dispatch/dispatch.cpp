@@ -1,14 +1,18 @@
 // The dispatcher's tables for Python, and the one pass over a list of messages that are acknowledged.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <bit>
+#include <limits>
 #include <map>
 
 #include "bindings/base/errors.hpp"
 #include "bindings/entry/delivery.hpp"
 #include "holdfast/dispatch/tables.hpp"
+#include "holdfast/entry/key.hpp"
 
 namespace nb = nanobind;
 
@@ -65,9 +69,16 @@ std::vector<OpenMask> to_masks(const nb::dict& open) {
     return masks;
 }
 
+struct TimesOfRun {
+    const EntryRun& entries;
+    i64 now_ms;
+    i64 at_ms(u32 i) const { return entries.deliver_at_ms(i); }
+};
+
 // One run to whom it belongs: [(consumer, Batch)].
 nb::list hand(Dispatch& table, const EntryRun& entries, const Pairs& acked, const nb::dict& open,
-              const nb::object& asked, u64 now_ns, u64 reset_number, const nb::object& topic) {
+              const nb::object& asked, u64 now_ns, u64 reset_number, const nb::object& topic,
+              i64 now_ms) {
     const std::vector<Run> skip = to_runs(acked);
     const std::vector<OpenMask> masks = to_masks(open);
     std::vector<LeftOfBatch> left;
@@ -76,8 +87,9 @@ nb::list hand(Dispatch& table, const EntryRun& entries, const Pairs& acked, cons
     if (!asked.is_none()) only = to_runs(nb::cast<Pairs>(asked));
     const u64 first = entries.first_ordinal();
     const auto handed = table.hand(
-        first, static_cast<u32>(entries.count()), [&](u32 i) { return entries.messages(i); }, skip,
-        left, asked.is_none() ? nullptr : &only, now_ns);
+        first, static_cast<u32>(entries.count()), [&](u32 i) { return entries.messages(i); },
+        [&](u32 i) { return sticky_hash(entries.bytes(i)); }, skip, left,
+        asked.is_none() ? nullptr : &only, now_ns, TimesOfRun{entries, now_ms});
     nb::list out;
     for (const Handed& each : handed) {
         Handover handover(entries, reset_number);
@@ -220,11 +232,14 @@ void bind_giving_back(nb::class_<Dispatch>& table) {
         .def("oldest_ns", &Dispatch::oldest_ns)
         .def("take_due", &Dispatch::take_due)
         .def_prop_ro("next_due", &Dispatch::next_due)
+        .def("take_scheduled", &Dispatch::take_scheduled)
+        .def_prop_ro("next_scheduled", &Dispatch::next_scheduled)
         .def("take_replay",
              [](Dispatch& self, u64 count_max, u64 gap_max) {
                  return from_runs(self.take_replay(count_max, gap_max));
              })
-        .def("put_back", [](Dispatch& self, const Pairs& runs) { self.put_back(to_runs(runs)); });
+        .def("put_back", [](Dispatch& self, const Pairs& runs) { self.put_back(to_runs(runs)); })
+        .def("come_back", [](Dispatch& self, const Pairs& runs) { self.come_back(to_runs(runs)); });
 }
 
 void bind_positions(nb::class_<Dispatch>& table) {
@@ -238,11 +253,19 @@ void bind_positions(nb::class_<Dispatch>& table) {
         .def("shrink", &Dispatch::shrink)
         .def("rewind", &Dispatch::rewind)
         .def("reset", &Dispatch::reset)
-        .def("expect", &Dispatch::expect)
-        .def("undelivered", [](const Dispatch& self, u64 at) { return self.undelivered(at); })
+        .def_prop_rw("position", &Dispatch::position, &Dispatch::set_position)
+        .def("set_halted", &Dispatch::set_halted)
+        .def("expect",
+             [](Dispatch& self, u64 first, u64 end) { self.undelivered().insert(first, end); })
+        .def("undelivered",
+             [](const Dispatch& self, u64 at) { return self.undelivered().contains(at); })
+        .def("undelivered_ranges",
+             [](const Dispatch& self) { return from_runs(self.undelivered().list()); })
+        .def("keep_undelivered",
+             [](Dispatch& self, const Pairs& ranges) { self.undelivered().keep(to_runs(ranges)); })
         .def("delivered_of", [](const Dispatch& self, const Pairs& ranges) {
             std::vector<Run> kept;
-            const u64 filtered = self.without_undelivered(to_runs(ranges), kept);
+            const u64 filtered = self.undelivered().without(to_runs(ranges), kept);
             return nb::make_tuple(from_runs(kept), filtered);
         });
 }
@@ -255,19 +278,106 @@ void bind_looking(nb::class_<Dispatch>& table) {
         .def_prop_ro("wanted_entries", &Dispatch::wanted_entries)
         .def_prop_ro("pending_entries", &Dispatch::pending_entries)
         .def_prop_ro("delayed_entries", &Dispatch::delayed_entries)
+        .def_prop_ro("scheduled_entries",
+                     [](const Dispatch& self) { return self.schedule().size(); })
+        .def_prop_ro("scheduled_bytes",
+                     [](const Dispatch& self) { return self.schedule().memory(); })
         .def_prop_ro("counted_entries", &Dispatch::counted_entries)
         .def_prop_ro("filtered_entries", &Dispatch::filtered_entries)
-        .def_prop_ro("replay_entries", [](const Dispatch& self) { return self.replay().size(); })
-        .def_prop_ro("replay_first",
-                     [](const Dispatch& self) {
-                         return self.replay().empty() ? ~u64{0} : self.replay().first();
-                     })
+        .def_prop_ro("replay_entries", &Dispatch::replay_entries)
+        .def_prop_ro("to_replay", &Dispatch::to_replay)
+        .def_prop_ro("replay_first", &Dispatch::replay_first)
         .def_prop_ro("undelivered_entries",
                      [](const Dispatch& self) { return self.undelivered().size(); })
+        .def("held", [](const Dispatch& self) { return from_runs(self.held()); })
+        .def("counts", &Dispatch::counts)
+        .def_prop_ro("reach", &Dispatch::reach)
+        .def("next_free", &Dispatch::next_free)
+        .def("is_scheduled",
+             [](const Dispatch& self, u64 ordinal) { return self.schedule().contains(ordinal); })
         .def("count_of", &Dispatch::count_of)
         .def("set_count", &Dispatch::set_count)
         .def("holder_of", &Dispatch::holder_of)
         .def("check", &Dispatch::check);
+}
+
+// -- keys --------------------------------------------------------------------------------------------
+
+using Ranges = std::vector<std::tuple<u32, u32, u32>>;
+
+nb::list split(const std::vector<std::string>& names) {
+    nb::list out;
+    for (const KeyRange& each : split_keys(names))
+        out.append(nb::make_tuple(each.first, each.last, each.seat));
+    return out;
+}
+
+// `seats`: of each consumer its id here (0: it is elsewhere) and whether it may have permits.
+void assign(Dispatch& table, const Ranges& given, const std::vector<std::pair<u64, bool>>& seated) {
+    std::vector<KeyRange> ranges;
+    for (const auto& [first, last, seat] : given) ranges.push_back({first, last, seat});
+    std::vector<KeySeat> seats;
+    for (const auto& [consumer, open] : seated) {
+        seats.emplace_back();
+        seats.back().consumer = consumer;
+        seats.back().open = open;
+    }
+    table.assign(std::move(ranges), std::move(seats));
+}
+
+// Hashes of the entries that consumers hold or that wait for their time, as `held` lists them.
+nb::bytes held_hashes(const Dispatch& table) {
+    std::string out;
+    const KeyTable* keys = table.keys();
+    if (keys != nullptr)
+        for (const Run& run : table.held())
+            for (u64 ordinal = run.first; ordinal < run.end; ++ordinal) {
+                const u32 hash = keys->hash_of(ordinal);
+                out += static_cast<char>(hash & 0xff);
+                out += static_cast<char>(hash >> 8);
+            }
+    return nb::bytes(out.data(), out.size());
+}
+
+// (hash, entries, how often others waited, id of the holder, seat that waits)
+nb::list draining(const Dispatch& table) {
+    nb::list out;
+    if (table.keys() == nullptr) return out;
+    for (const Draining& each : table.keys()->draining()) {
+        const nb::object seat =
+            each.seat == kNoNode ? nb::object(nb::none()) : nb::object(nb::int_(each.seat));
+        out.append(
+            nb::make_tuple(each.hash, each.entries, each.blocked, table.id_in(each.holder), seat));
+    }
+    return out;
+}
+
+// Of the seats elsewhere that may have permits: the indexes of those for which entries are ready.
+nb::list due_elsewhere(const Dispatch& table) {
+    nb::list out;
+    if (table.keys() == nullptr) return out;
+    const std::vector<KeySeat>& seats = table.keys()->seats();
+    for (std::size_t i = 0; i < seats.size(); ++i)
+        if (seats[i].slot == kNoNode && seats[i].open && !seats[i].ready.empty()) out.append(i);
+    return out;
+}
+
+void bind_keys(nb::class_<Dispatch>& table) {
+    table.def_prop_ro("keyed", [](const Dispatch& self) { return self.keys() != nullptr; })
+        .def("set_keyed", &Dispatch::set_keyed)
+        .def("assign", &assign)
+        .def("draining", &draining)
+        .def("drained", [](const Dispatch& self, u64 id) { return self.consumer(id).drained; })
+        .def("held_hashes", &held_hashes)
+        .def("may_take", &Dispatch::may_take_of)
+        .def("set_away",
+             [](Dispatch& self, const Pairs& ranges, const nb::bytes& hashes) {
+                 self.set_away(to_runs(ranges),
+                               {reinterpret_cast<const u8*>(hashes.c_str()), hashes.size()});
+             })
+        .def("due_elsewhere", &due_elsewhere)
+        .def_prop_ro("ahead_left", &Dispatch::ahead_left)
+        .def("set_ahead_max", &Dispatch::set_ahead_max);
 }
 
 }  // namespace
@@ -295,10 +405,15 @@ void bind_dispatch(nb::module_& module) {
         .def("pause", &Dispatch::pause)
         .def("hand", &hand, nb::arg("entries"), nb::arg("acked"), nb::arg("open"),
              nb::arg("asked").none(), nb::arg("now_ns"), nb::arg("reset_number"),
-             nb::arg("topic").none());
+             nb::arg("topic").none(), nb::arg("now_ms") = std::numeric_limits<i64>::max());
     bind_giving_back(table);
     bind_positions(table);
     bind_looking(table);
+    bind_keys(table);
+    module.def("split_keys", &split);
+    module.def("key_hash", [](const nb::bytes& key) {
+        return key_hash(std::string_view(key.c_str(), key.size()));
+    });
     module.def("group_acks", &group_acks, nb::arg("messages"), nb::arg("reset_number"));
 }
 

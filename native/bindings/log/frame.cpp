@@ -274,7 +274,8 @@ class Given {
  public:
     Given(std::string_view producer, nb::handle sequence, nb::handle payloads,
           nb::handle publish_time_ms, nb::handle key, nb::handle ordering_key,
-          nb::handle properties, nb::handle event_time_ms, nb::handle batch)
+          nb::handle properties, nb::handle event_time_ms, nb::handle batch,
+          nb::handle deliver_at_ms)
         : key_(key),
           properties_(properties),
           payloads_(Items(payloads, "payloads is a sequence of bytes-like objects")),
@@ -293,6 +294,8 @@ class Given {
         shape_.producer = producer;
         shape_.publish_time_ms = bounded(publish_time_ms, "the publish time in ms", ~u64{0});
         shape_.event_time_ms = bounded(event_time_ms, "the event time in ms", ~u64{0});
+        shape_.deliver_at_ms =
+            static_cast<i64>(bounded(deliver_at_ms, "the delivery time in ms", kMost));
         shape_.key = key_.text;
         shape_.has_key = key_.has;
         shape_.key_base64 = key_.bytes;
@@ -336,9 +339,10 @@ std::size_t frame_publish_messages(FrameBuilder& frame, u64 topic, u64 session, 
                                    std::string_view producer, nb::handle sequence,
                                    nb::handle payloads, nb::handle publish_time_ms, nb::handle key,
                                    nb::handle ordering_key, nb::handle properties,
-                                   nb::handle event_time_ms, nb::handle batch) {
+                                   nb::handle event_time_ms, nb::handle batch,
+                                   nb::handle deliver_at_ms) {
     const Given given(producer, sequence, payloads, publish_time_ms, key, ordering_key, properties,
-                      event_time_ms, batch);
+                      event_time_ms, batch, deliver_at_ms);
     const EntryWriter writer(given.shape());
     FrameWriter::Publish publish(frame.writer(), topic, session, epoch, producer, given.entries(),
                                  given.bytes() + given.entries() * writer.size_bound(0, 0));
@@ -351,9 +355,10 @@ std::size_t frame_publish_messages(FrameBuilder& frame, u64 topic, u64 session, 
 
 nb::list encode_messages(nb::handle payloads, std::string_view producer, nb::handle sequence,
                          nb::handle publish_time_ms, nb::handle key, nb::handle ordering_key,
-                         nb::handle properties, nb::handle event_time_ms, nb::handle batch) {
+                         nb::handle properties, nb::handle event_time_ms, nb::handle batch,
+                         nb::handle deliver_at_ms) {
     const Given given(producer, sequence, payloads, publish_time_ms, key, ordering_key, properties,
-                      event_time_ms, batch);
+                      event_time_ms, batch, deliver_at_ms);
     const EntryWriter writer(given.shape());
     nb::list out;
     ByteBuffer entry;
@@ -456,7 +461,7 @@ void bind_frame(nb::module_& module) {
              nb::arg("epoch"), nb::arg("producer"), nb::arg("sequence"), nb::arg("payloads"),
              nb::arg("publish_time_ms"), nb::kw_only(), nb::arg("key").none() = nb::none(),
              nb::arg("ordering_key").none() = nb::none(), nb::arg("properties").none() = nb::none(),
-             nb::arg("event_time_ms") = 0, nb::arg("batch") = 1)
+             nb::arg("event_time_ms") = 0, nb::arg("batch") = 1, nb::arg("deliver_at_ms") = 0)
         .def("take", &FrameBuilder::take, nb::arg("time_ns"))
         .def_prop_ro("count", [](const FrameBuilder& frame) { return frame.look().count(); })
         .def_prop_ro("size", [](const FrameBuilder& frame) { return frame.look().size(); });
@@ -464,7 +469,7 @@ void bind_frame(nb::module_& module) {
                nb::arg("sequence"), nb::arg("publish_time_ms"), nb::kw_only(),
                nb::arg("key").none() = nb::none(), nb::arg("ordering_key").none() = nb::none(),
                nb::arg("properties").none() = nb::none(), nb::arg("event_time_ms") = 0,
-               nb::arg("batch") = 1);
+               nb::arg("batch") = 1, nb::arg("deliver_at_ms") = 0);
     bind_entry_info(module);
 }
 

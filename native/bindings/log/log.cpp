@@ -132,6 +132,15 @@ nb::object next_event(LogObject& self) {
     return nb::steal(out);
 }
 
+// Topic, code, the new entries, and the indexes of the duplicates.
+nb::tuple judge(LogObject& self) {
+    const Judged judged = self.log.judge();
+    nb::list fresh;
+    for (const Bytes& entry : judged.fresh)
+        fresh.append(nb::bytes(reinterpret_cast<const char*>(entry.data()), entry.size()));
+    return nb::make_tuple(judged.topic, static_cast<u64>(judged.code), fresh, judged.duplicates);
+}
+
 nb::tuple append(LogObject& self, u64 topic, const nb::sequence& entries) {
     std::vector<nb::bytes> keep;
     std::vector<Bytes> views;
@@ -178,13 +187,14 @@ void bind_topics(nb::class_<LogObject>& type) {
         .def(
             "set_topic",
             [](LogObject& self, u64 topic_id, std::optional<bool> deduplicate,
-               std::optional<bool> closed) {
+               std::optional<bool> closed, std::optional<bool> routed) {
                 Topic& topic = self.log.topics().get(topic_id);
                 if (deduplicate) self.log.topics().set_deduplicate(topic, *deduplicate);
                 if (closed) topic.closed = *closed;
+                if (routed) topic.routed = *routed;
             },
             nb::arg("topic"), nb::kw_only(), nb::arg("deduplicate") = nb::none(),
-            nb::arg("closed") = nb::none())
+            nb::arg("closed") = nb::none(), nb::arg("routed") = nb::none())
         .def(
             "tail",
             [](LogObject& self, u64 topic_id) {
@@ -271,6 +281,8 @@ void bind_frames(nb::class_<LogObject>& type) {
             },
             nb::arg("frame"), nb::arg("view"), nb::arg("index"), nb::arg("redo") = false)
         .def("step", &next_event)
+        .def("judge", &judge)
+        .def("take", [](LogObject& self) { self.log.take(); })
         .def("accept", [](LogObject& self) { return self.log.accept(); })
         .def("append", &append, nb::arg("topic"), nb::arg("entries"))
         .def(

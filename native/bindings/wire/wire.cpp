@@ -67,6 +67,15 @@ PyObject* item_of(WireItem&& item) {
         }
         case WireKind::flow:
             return tuple_of(kind, item.id, item.number);
+        case WireKind::passed: {
+            const std::string_view sent(reinterpret_cast<const char*>(item.sent.data()),
+                                        item.sent.size() * sizeof(SentEntry));
+            PyObject* entries = list_of(item.passed, [](const PassedEntry& each) {
+                return tuple_of(each.messages, Steal{to_bytes(each.bytes)});
+            });
+            return tuple_of(kind, item.id, item.messages, item.size, Steal{to_bytes(sent)},
+                            Steal{entries});
+        }
         case WireKind::broken:
             break;
     }
@@ -175,7 +184,8 @@ void bind_wire(nb::module_& module) {
     nb::class_<WireReader>(module, "WireReader")
         .def(nb::init<u64>(), nb::arg("frame_max") = kWireFrameMax)
         .def("set_producer", &WireReader::set_producer, nb::arg("producer_id"), nb::arg("topic"),
-             nb::arg("session"), nb::arg("epoch"), nb::arg("name"))
+             nb::arg("session"), nb::arg("epoch"), nb::arg("name"), nb::arg("delay_max_ms") = 0)
+        .def("set_passing_producer", &WireReader::set_passing_producer, nb::arg("producer_id"))
         .def("drop_producer", &WireReader::drop_producer, nb::arg("producer_id"))
         .def("feed", &feed, nb::arg("data"), nb::arg("frame"),
              nb::arg("commands_max") = WireReader::kAll, nb::arg("items_max") = WireReader::kAll)

@@ -47,11 +47,12 @@ enum class Column : u32 {
     ordering_key,
     stored_time,
     unique_id,
+    deliver_at,
 };  // the order of kColumnNames
-inline constexpr std::array<std::string_view, 17> kColumnNames = {
+inline constexpr std::array<std::string_view, 18> kColumnNames = {
     "key",       "value",       "topic",       "partition",  "messageId", "publishTime",
     "eventTime", "producer",    "sequenceId",  "properties", "position",  "encryption",
-    "corrupt",   "keyEncoding", "orderingKey", "storedTime", "uniqueId"};
+    "corrupt",   "keyEncoding", "orderingKey", "storedTime", "uniqueId",  "deliverAt"};
 
 inline constexpr i64 kNoTime = std::numeric_limits<i64>::min();
 
@@ -88,8 +89,8 @@ class ColumnData {
             pool->put(std::move(each->data()));
             pool->put(std::move(each->offsets()));
         }
-        for (auto* each :
-             {&ledger, &entry, &publish_time, &event_time, &sequence, &position, &stored_time})
+        for (auto* each : {&ledger, &entry, &publish_time, &event_time, &sequence, &position,
+                           &stored_time, &deliver_at})
             pool->put(std::move(each->values()));
         for (auto* each : {&partition, &batch_index, &property_ends})
             pool->put(std::move(each->values()));
@@ -99,7 +100,8 @@ class ColumnData {
     std::size_t rows = 0;
     BytesColumn key, value, topic, producer, property_names, property_values, encryption, corrupt,
         key_encoding, ordering_key, unique_id;
-    FixedColumn<i64> ledger, entry, publish_time, event_time, sequence, position, stored_time;
+    FixedColumn<i64> ledger, entry, publish_time, event_time, sequence, position, stored_time,
+        deliver_at;
     FixedColumn<i32> partition, batch_index, property_ends;  // property_ends: offsets of the map
     std::vector<Column> columns;
 
@@ -151,6 +153,8 @@ class ColumnData {
                 return fixed(name, "tsu:UTC", stored_time);
             case Column::unique_id:
                 return bytes(name, "u", unique_id);
+            case Column::deliver_at:
+                return fixed(name, "tsu:UTC", deliver_at);
             case Column::corrupt:
                 break;
         }
@@ -235,6 +239,7 @@ class ColumnDecoder {
         if (wants(Column::key_encoding)) out_->key_encoding.push(row, {}, false);
         if (wants(Column::ordering_key)) out_->ordering_key.push(row, {}, false);
         if (wants(Column::stored_time)) out_->stored_time.push(row, 0, false);
+        if (wants(Column::deliver_at)) out_->deliver_at.push(row, 0, false);
         push_place(row, ledger, entry, -1, ordinal);
         if (wants(Column::corrupt)) {
             utf8::append(out_->corrupt.data(), words);
@@ -304,6 +309,7 @@ class ColumnDecoder {
         fix(Column::sequence, out_->sequence, 8);
         fix(Column::position, out_->position, 8);
         fix(Column::stored_time, out_->stored_time, 8);
+        fix(Column::deliver_at, out_->deliver_at, 8);
         fix(Column::partition, out_->partition, 4);
         fix(Column::properties, out_->property_ends, 4);
         const i32 zero = 0;
@@ -459,6 +465,11 @@ class ColumnDecoder {
         if (wants(Column::corrupt)) out_->corrupt.push(row, {}, false);
         if (wants(Column::stored_time))  // 64 bits of nanoseconds end in the year 2554
             out_->stored_time.push(row, static_cast<i64>(run.time(at) / 1000));
+        if (wants(Column::deliver_at)) {
+            const i64 ms = walk_.metadata.deliver_at_ms;
+            const i64 us = ms <= 0 ? kNoTime : microseconds(static_cast<u64>(ms));
+            out_->deliver_at.push(row, us, us != kNoTime);
+        }
         bytes_ += metadata.size();
         push_place(row, run.ledger(), run.first_entry() + at, batch_index,
                    run.first_ordinal() + at);

@@ -120,4 +120,20 @@ class OrdinalMap {
     u32 shift_ = 63;
 };
 
+// Visits each ordinal of a range, or each of the table that lies in it, whichever is less. The visit
+// may remove it.
+template <class Table, class Visit>
+void sweep(const Table& table, u64 first, u64 end, Visit visit) {
+    if (table.size() == 0 || first >= end) return;
+    if (end - first <= table.size()) {
+        for (u64 ordinal = first; ordinal < end; ++ordinal) visit(ordinal);
+        return;
+    }
+    std::vector<u64> found;
+    table.each_ordinal([&](u64 ordinal) {
+        if (first <= ordinal && ordinal < end) found.push_back(ordinal);
+    });
+    for (const u64 ordinal : found) visit(ordinal);
+}
+
 }  // namespace holdfast

@@ -18,6 +18,18 @@ struct Run {
     bool operator==(const Run&) const = default;
 };
 
+// Of ordinals that rise: neighbours become one run.
+inline std::vector<Run> runs_of(const std::vector<u64>& ordinals) {
+    std::vector<Run> runs;
+    for (const u64 ordinal : ordinals) {
+        if (!runs.empty() && runs.back().end == ordinal)
+            ++runs.back().end;
+        else
+            runs.push_back({ordinal, ordinal + 1});
+    }
+    return runs;
+}
+
 // Invariant: runs are not empty, do not touch, and `size_` is the sum of their lengths.
 class RunSet {
  public:
@@ -29,6 +41,15 @@ class RunSet {
         auto next = runs_.upper_bound(ordinal);
         return next != runs_.begin() && ordinal < std::prev(next)->second;
     }
+
+    // The first ordinal from here on that is not in the set.
+    u64 next_absent(u64 ordinal) const {
+        auto next = runs_.upper_bound(ordinal);
+        return next != runs_.begin() ? std::max(ordinal, std::prev(next)->second) : ordinal;
+    }
+
+    // In bytes, as a node of the map takes with its header.
+    u64 memory() const { return runs_.size() * 64; }
 
     void insert(u64 first, u64 end) {
         if (first >= end) return;

@@ -5,70 +5,34 @@
 //
 //            hand()                   redeliver(), remove(), expire()
 //   read ──────────────▶ pending ───────────────────────────────────▶ replay ──▶ take_replay(), read, hand()
-//     └─ no permits ─▶ replay  └─ nack() ─▶ delayed ── take_due() ─────▲
+//     ├─ no permits ─▶ replay  └─ nack() ─▶ delayed ── take_due() ─────▲
+//     └─ delivery time not reached ─▶ schedule ── take_scheduled() ────┘
 //   release(): from any state, for good
 //
-// Invariants (docs/internals/dispatch.md): I50 permits, I51 one holder, I52 counts, I53 order of choice.
+// The entries to be read again lie below the read position (I266): what lies above it is read in its
+// turn. In a Key_Shared subscription, entries whose hash is known wait in keys.hpp instead.
+//
+// Invariants (docs/internals/dispatch.md): I50 permits, I51 one holder, I52 counts, I53 order of choice,
+// I271 delivery times.
 #pragma once
 
 #include <algorithm>
-#include <cmath>
+#include <limits>
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "holdfast/base/errors.hpp"
-#include "holdfast/dispatch/pending.hpp"
-#include "holdfast/dispatch/runs.hpp"
+#include "holdfast/dispatch/handed.hpp"
+#include "holdfast/dispatch/keys.hpp"
+#include "holdfast/dispatch/schedule.hpp"
+#include "holdfast/dispatch/undelivered.hpp"
 
 namespace holdfast {
-
-enum class DispatchMode : u8 { single, shared };  // single: Exclusive and Failover
-
-inline constexpr u64 kPermitsMax = (u64{1} << 31) - 1;             // as the protocol counts them
-inline constexpr u32 kRedeliveriesMax = OrdinalMap::kNothing - 1;  // the count stops there
-
-struct DispatchConsumer {
-    u64 id = 0;  // rises with every consumer that attaches: the order of attaching
-    int priority = 0;
-    std::int64_t permits = 0;  // below zero by less than one entry's messages (I50)
-    bool paused = false;       // gets nothing, even with permits
-    PendingList pending;
-    u64 delivered_entries = 0;
-    u64 delivered_messages = 0;
-    u64 redelivered_entries = 0;
-    u64 last_ns = 0;  // time of its last delivery
-};
-
-// The part of one run that one consumer gets.
-struct Handed {
-    u64 consumer;
-    std::vector<u32> indices;  // indexes in the run, rising
-    std::vector<u32> counts;   // of earlier deliveries, per index
-    u64 messages = 0;
-};
-
-// A batch of which some messages are acknowledged: the number left.
-struct LeftOfBatch {
-    u64 ordinal;
-    u32 messages;
-};
-
-struct BackOff {
-    u64 first_ns = 0;
-    double factor = 1.0;
-    u64 most_ns = 0;
-
-    // Without a first delay there is no delay. 0 times a factor that has grown to infinity is not a
-    // number.
-    u64 delay_ns(u32 count) const {
-        if (first_ns == 0) return 0;
-        const double grown = static_cast<double>(first_ns) * std::pow(factor, count);
-        return grown >= static_cast<double>(most_ns) ? most_ns : static_cast<u64>(grown);
-    }
-};
 
 class Dispatch {
  public:
@@ -81,6 +45,25 @@ class Dispatch {
             throw Error(Code::misuse,
                         "the type of a subscription cannot change while it has consumers");
         mode_ = mode;
+        if (mode != DispatchMode::keyed) keys_.reset();
+        if (mode == DispatchMode::single) schedule_.clear();  // in order, so all is due
+    }
+    // Begins Key_Shared, before the first consumer joins.
+    void set_keyed(bool unordered) {
+        set_mode(DispatchMode::keyed);
+        if (keys_ == nullptr || keys_->unordered() != unordered)
+            keys_ = std::make_unique<KeyTable>(unordered);
+    }
+    const KeyTable* keys() const { return keys_.get(); }
+    KeyTable* keys() { return keys_.get(); }
+    // Gives the hashes of keys to consumers. A seat without a slot is a consumer elsewhere.
+    void assign(std::vector<KeyRange> ranges, std::vector<KeySeat> seats) {
+        if (keys_ == nullptr) return;
+        for (KeySeat& seat : seats) {
+            const auto found = slots_.find(seat.consumer);
+            seat.slot = found == slots_.end() ? kNoNode : found->second;
+        }
+        keys_->assign(std::move(ranges), std::move(seats));
     }
 
     // -- consumers ----------------------------------------------------------------------------------
@@ -111,6 +94,7 @@ class Dispatch {
                          [&](u32 other) { return consumers_[other].priority == level; }))
             served_.erase(level);  // else one entry for each id that any consumer ever had stays
         consumers_[slot] = {};
+        if (keys_ != nullptr) keys_->unseat(slot);
         return moved;
     }
 
@@ -157,11 +141,12 @@ class Dispatch {
         return sum;
     }
 
-    // The same in entries, by the recent number of messages per entry.
+    // The same in entries, by their recent size; more while most entries, not due, use no permits.
     u64 wanted_entries() const {
         const u64 messages = wanted();
         if (messages == 0) return 0;
-        return std::max<u64>(1, static_cast<u64>(static_cast<double>(messages) / per_entry_));
+        return std::max<u64>(std::max<u64>(1, look_ahead_),
+                             static_cast<u64>(static_cast<double>(messages) / per_entry_));
     }
 
     // A consumer that holds that many unacknowledged messages gets no more; 0: no limit.
@@ -173,11 +158,13 @@ class Dispatch {
     // Dispatches entries [0, count) of a run whose first ordinal is `first`. `skip` (in order):
     // acknowledged. `only` (in order; null: all): the wanted ordinals; the rest of the run lies
     // between them. Entries without a permit are to be read again.
-    template <class Messages>
-    std::vector<Handed> hand(u64 first, u32 count, Messages messages, std::span<const Run> skip,
-                             std::span<const LeftOfBatch> left, const std::vector<Run>* only,
-                             u64 now_ns) {
+    // `hash_of` (of an index): of its key. Entries that are not due wait in the schedule.
+    template <class Messages, class HashOf, class Times = NoTimes>
+    std::vector<Handed> hand(u64 first, u32 count, Messages messages, HashOf hash_of,
+                             std::span<const Run> skip, std::span<const LeftOfBatch> left,
+                             const std::vector<Run>* only, u64 now_ns, const Times& times = {}) {
         std::vector<Handed> out;
+        u32 early = 0;
         std::vector<u32> place(consumers_.size(), kNoNode);  // index of each consumer in `out`
         u32 chosen = kNoNode;
         u32 turn = 0;
@@ -194,15 +181,31 @@ class Dispatch {
             while (skipping < skip.size() && skip[skipping].end <= ordinal) ++skipping;
             if ((skipping < skip.size() && skip[skipping].first <= ordinal) ||
                 pending_.contains(ordinal)) {
+                if (keys_ != nullptr) keys_->filtered(ordinal);
                 ++filtered_;
                 continue;
             }
-            if (chosen == kNoNode || turn == turn_entries_ || !may_take(consumers_[chosen])) {
+            if (const i64 at_ms = times.at_ms(i);
+                at_ms > times.now_ms && mode_ != DispatchMode::single) {
+                if (keys_ != nullptr)
+                    keys_->filtered(ordinal);  // it holds up no later one of its key
+                schedule_.insert(ordinal, at_ms);
+                replay_.erase(ordinal, ordinal + 1);
+                ++early;
+                continue;
+            }
+            if (!schedule_.empty()) schedule_.erase(ordinal, ordinal + 1);
+            u32 hash = 0;
+            if (keys_ != nullptr) {
+                hash = hash_of(i);
+                chosen = admit(hash, ordinal);
+            } else if (chosen == kNoNode || turn == turn_entries_ ||
+                       !may_take(consumers_[chosen])) {
                 chosen = choose();
                 turn = 0;
             }
             if (chosen == kNoNode) {
-                replay_.insert(ordinal, ordinal + 1);
+                if (keys_ == nullptr) replay_.insert(ordinal, ordinal + 1);
                 continue;
             }
             while (part < left.size() && left[part].ordinal < ordinal) ++part;
@@ -210,6 +213,7 @@ class Dispatch {
             if (part < left.size() && left[part].ordinal == ordinal)
                 size = std::min(size, std::max<u32>(1, left[part].messages));
             give(out, place, chosen, i, ordinal, size, std::max<u64>(1, now_ns));
+            if (keys_ != nullptr) keys_->hold(hash, ordinal, chosen);
             ++turn;
         }
         for (const Handed& each : out) {
@@ -217,6 +221,7 @@ class Dispatch {
                 static_cast<double>(each.messages) / static_cast<double>(each.indices.size());
             per_entry_ += (size - per_entry_) / 4;
         }
+        look_ahead_ = 2 * early > count ? std::min<u64>(2 * u64{count}, kLookAheadMax) : 0;
         return out;
     }
 
@@ -258,10 +263,12 @@ class Dispatch {
             const u64 delay_ns = back_off.delay_ns(count);
             count_up(count);
             pending_.remove(consumers_[slot].pending, ordinal);
-            if (delay_ns == 0)
-                replay_.insert(ordinal, ordinal + 1);
-            else
+            if (delay_ns == 0) {
+                read_again(ordinal);
+            } else {
                 pending_.delay(ordinal, messages, now_ns + std::min(delay_ns, ~u64{0} - now_ns));
+                if (keys_ != nullptr) keys_->give_back(ordinal, KeyState::delayed);
+            }
             ++moved;
         }
         return moved;
@@ -287,31 +294,113 @@ class Dispatch {
     u64 take_due(u64 now_ns) {
         u64 moved = 0;
         pending_.take_due(now_ns, [&](u64 ordinal) {
-            replay_.insert(ordinal, ordinal + 1);
+            read_again(ordinal);
             ++moved;
         });
         return moved;
     }
     u64 next_due() { return pending_.next_due(); }
 
+    // -- delivery times -----------------------------------------------------------------------------
+
+    // Entries whose delivery time has come are to be read.
+    u64 take_scheduled(i64 now_ms) {
+        return schedule_.take_due(
+            now_ms, [&](u64 ordinal) { replay_.insert(ordinal, below(ordinal + 1)); });
+    }
+    // The delivery time that comes next, in ms since the epoch; the largest number: none.
+    i64 next_scheduled() {
+        return schedule_.empty() ? std::numeric_limits<i64>::max() : schedule_.next_due();
+    }
+    const Schedule& schedule() const { return schedule_; }
+
     // -- replay -------------------------------------------------------------------------------------
 
     std::vector<Run> take_replay(u64 count_max, u64 gap_max) {
-        return replay_.take(count_max, gap_max);
+        if (keys_ == nullptr || !replay_.empty()) return replay_.take(count_max, gap_max);
+        return keys_->take(count_max, gap_max, [&](u32 slot) {
+            const DispatchConsumer& each = consumers_[slot];
+            if (!may_take(each)) return u64{0};
+            const double entries = static_cast<double>(each.permits) / per_entry_;
+            return std::max<u64>(1, static_cast<u64>(entries));
+        });
     }
     void put_back(std::span<const Run> runs) {
-        for (const Run& run : runs) replay_.insert(run.first, run.end);
+        const bool all = keys_ == nullptr || halted_;
+        for (const Run& run : runs) {
+            if (all && schedule_.empty()) replay_.insert(run.first, below(run.end));
+            if (all && schedule_.empty()) continue;
+            for (u64 ordinal = run.first; ordinal < below(run.end); ++ordinal)
+                if ((all || !keys_->knows(ordinal)) && !schedule_.contains(ordinal))
+                    replay_.insert(ordinal, ordinal + 1);
+        }
     }
     const RunSet& replay() const { return replay_; }
+    // Whether there are entries to read again now. Those whose hash is with another consumer wait.
+    bool to_replay() const {
+        if (!replay_.empty()) return true;
+        return keys_ != nullptr &&
+               keys_->any_ready([&](u32 slot) { return may_take(consumers_[slot]); });
+    }
+    u64 replay_first() const {
+        if (!replay_.empty()) return replay_.first();
+        if (keys_ == nullptr) return ~u64{0};
+        return keys_->first_ready([&](u32 slot) { return may_take(consumers_[slot]); });
+    }
+    // Entries to be read again, now or later.
+    u64 replay_entries() const {
+        const u64 delayed = keys_ == nullptr || keys_->unordered() ? 0 : delayed_entries();
+        return replay_.size() + (keys_ == nullptr ? 0 : keys_->waiting() - delayed);
+    }
+    // How many more entries may be read while others wait for their consumers.
+    void set_ahead_max(u64 entries) { ahead_max_ = entries; }
+    u64 ahead_left() const {
+        if (keys_ == nullptr) return ~u64{0};
+        return ahead_max_ - std::min(ahead_max_, keys_->waiting());
+    }
+
+    // The next sequential read begins there. Entries above it are not to be read again: they are read
+    // in their turn (I266).
+    void set_position(u64 position) {
+        if (position < position_) {
+            if (!halted_) replay_.erase(position, ~u64{0});
+            if (keys_ != nullptr) keys_->unread(position);
+        }
+        position_ = position;
+    }
+    u64 position() const { return position_; }
+    // While another member dispatches, what comes back here is for that one.
+    void set_halted(bool halted) {
+        halted_ = halted;
+        replay_.clear();
+        if (keys_ == nullptr) return;
+        keys_->forget_away();
+        keys_->unread(0);
+    }
+    // Entries that consumers of other members hold, with their hashes in order.
+    void set_away(std::span<const Run> runs, std::span<const u8> hashes) {
+        if (keys_ != nullptr) keys_->set_away(runs, hashes);
+    }
+    // They are free again.
+    void come_back(std::span<const Run> runs) {
+        for (const Run& run : runs) {
+            if (keys_ != nullptr) keys_->drop(run.first, run.end);
+            if (!schedule_.empty())
+                schedule_.erase(run.first, run.end);  // noted in an earlier turn
+            replay_.insert(run.first, below(run.end));
+        }
+    }
 
     // -- acknowledgement and change of position -------------------------------------------------------
 
     // Removes acknowledged entries for good. Returns how many were held.
     u64 release(u64 first, u64 end) {
         replay_.erase(first, end);
+        if (!schedule_.empty()) schedule_.erase(first, end);
         u64 released = 0;
         sweep(pending_, first, end, [&](u64 ordinal) { released += let_go(ordinal) ? 1 : 0; });
         sweep(counts_, first, end, [&](u64 ordinal) { counts_.erase(ordinal); });
+        if (keys_ != nullptr) keys_->drop(first, end);
         return released;
     }
 
@@ -328,40 +417,37 @@ class Dispatch {
             if (node.holder != kDelayed) count_up(counts_.at(node.ordinal, 0));
         });
         forget_holders();
+        if (keys_ != nullptr) keys_->forget();
     }
 
-    // A reset to `target`: as if no entry from there on had ever been delivered.
+    // A reset to `target`: as if no entry from there on had been delivered. The schedule stays.
     void reset(u64 target) {
         forget_holders();
+        schedule_.erase(0, target);
+        if (keys_ != nullptr) keys_->clear();
         counts_.clear();
         undelivered_.insert(target, reach_);
         undelivered_.erase(0, target);
     }
-
-    // Notes a reset behind which [first, end) may have been delivered before: by an earlier
-    // life of the broker, by another owner, or here. Until it is delivered again it counts as
-    // delivered before the reset only.
-    void expect(u64 first, u64 end) { undelivered_.insert(first, end); }
-
-    // True if it was delivered before a backward reset, and not since. Then an acknowledgement of
-    // it is outdated.
-    bool undelivered(u64 ordinal) const { return undelivered_.contains(ordinal); }
-    const RunSet& undelivered() const { return undelivered_; }
-    // `kept` gets the parts of `runs` (which do not touch) that were delivered since. Returns how
-    // many were not.
-    u64 without_undelivered(std::span<const Run> runs, std::vector<Run>& kept) const {
-        RunSet left;
-        u64 before = 0;
-        for (const Run& run : runs) {
-            left.insert(run.first, run.end);
-            before += run.end - run.first;
-        }
-        for (const Run& run : undelivered_.list()) left.erase(run.first, run.end);
-        kept = left.list();
-        return before - left.size();
-    }
+    Undelivered& undelivered() { return undelivered_; }
+    const Undelivered& undelivered() const { return undelivered_; }
 
     // -- looking --------------------------------------------------------------------------------------
+
+    // The entries that consumers hold, and those that wait for their time, in order.
+    std::vector<Run> held() const;
+    // Ordinals with their numbers of earlier deliveries: the lowest `most` ordinals.
+    std::vector<std::pair<u64, u32>> counts(u64 most) const;
+    u64 reach() const { return reach_; }  // the end of what was ever handed out
+    // The first ordinal from here on that no consumer holds, and that does not wait for its time.
+    u64 next_free(u64 ordinal) const {
+        for (u64 before = ~ordinal; before != ordinal;) {
+            before = ordinal;
+            while (pending_.contains(ordinal)) ++ordinal;
+            if (!schedule_.empty()) ordinal = schedule_.next_free(ordinal);
+        }
+        return ordinal;
+    }
 
     u64 pending_entries() const { return pending_.size() - pending_.delayed().entries; }
     u64 delayed_entries() const { return pending_.delayed().entries; }
@@ -378,28 +464,17 @@ class Dispatch {
         return node == nullptr || node->holder == kDelayed ? 0 : consumers_[node->holder].id;
     }
 
+    u64 id_in(u32 slot) const { return consumers_[slot].id; }
+    // Whether a consumer may be sent something now.
+    bool may_take_of(u64 id) const { return may_take(consumers_[slot_of(id)]); }
+
     // Throws if an invariant does not hold.
-    void check() const {
-        u64 held = pending_.delayed().entries;
-        for (const u32 slot : order_) {
-            const DispatchConsumer& each = consumers_[slot];
-            if (!pending_.sound(each.pending, slot))
-                throw Error(Code::corrupt, "the list of consumer " + std::to_string(each.id) +
-                                               " does not agree with the pending table (I51)");
-            held += each.pending.entries;
-        }
-        if (held != pending_.size() || !pending_.sound())
-            throw Error(Code::corrupt, "an entry has no holder, or two (I51)");
-        if (!replay_.sound() || !undelivered_.sound() || !counts_.sound())
-            throw Error(Code::corrupt, "a set of the dispatcher is not sound");
-        for (const Run& run : replay_.list())
-            for (u64 ordinal = run.first; ordinal < run.end; ++ordinal)
-                if (pending_.contains(ordinal))
-                    throw Error(Code::corrupt, "entry " + std::to_string(ordinal) +
-                                                   " is held and waits to be read again (I51)");
-    }
+    void check() const;
 
  private:
+    static constexpr u64 kLookAheadMax = 4096;
+
+    void require_unscheduled(u64 ordinal) const;
     u32 slot_of(u64 id) const {
         const auto found = slots_.find(id);
         if (found == slots_.end())
@@ -415,32 +490,23 @@ class Dispatch {
                (unacked_max_ == 0 || each.pending.messages < unacked_max_);
     }
 
-    // The next consumer to serve: in the best level with permits, the one after the last that was
-    // served.
-    u32 choose() {
-        if (mode_ == DispatchMode::single)
-            return !order_.empty() && may_take(consumers_[order_.front()]) ? order_.front()
-                                                                           : kNoNode;
-        for (std::size_t begin = 0; begin < order_.size();) {
-            const int level = consumers_[order_[begin]].priority;
-            u64& last = served_[level];
-            u32 first = kNoNode;
-            u32 next = kNoNode;
-            std::size_t at = begin;
-            for (; at < order_.size() && consumers_[order_[at]].priority == level; ++at) {
-                const DispatchConsumer& each = consumers_[order_[at]];
-                if (!may_take(each)) continue;
-                if (first == kNoNode) first = order_[at];
-                if (next == kNoNode && each.id > last) next = order_[at];
-            }
-            const u32 chosen = next != kNoNode ? next : first;
-            if (chosen != kNoNode) {
-                last = consumers_[chosen].id;
-                return chosen;
-            }
-            begin = at;
-        }
+    // The consumer of a key, if it may take this entry now; else the entry waits.
+    u32 admit(u32 hash, u64 ordinal) {
+        // An entry below, whose hash is not known yet, may have the same one.
+        const bool known = replay_.empty() || ordinal < replay_.first();
+        const u32 slot = keys_->admit(hash, ordinal);
+        if (slot != kNoNode && may_take(consumers_[slot]) && (known || keys_->unordered()))
+            return slot;
+        keys_->wait(hash, ordinal);
+        replay_.erase(ordinal, ordinal + 1);
         return kNoNode;
+    }
+
+    u32 choose() {
+        const auto willing = [&](u32 slot) { return may_take(consumers_[slot]); };
+        if (mode_ == DispatchMode::shared)
+            return next_in_turn(consumers_, order_, served_, willing);
+        return !order_.empty() && willing(order_.front()) ? order_.front() : kNoNode;
     }
 
     void give(std::vector<Handed>& out, std::vector<u32>& place, u32 slot, u32 index, u64 ordinal,
@@ -455,7 +521,7 @@ class Dispatch {
         pending_.add(to.pending, slot, ordinal, messages, now_ns);
         reach_ = std::max(reach_, ordinal + 1);
         replay_.erase(ordinal, ordinal + 1);  // a reset and an old read may both name it
-        if (!undelivered_.empty()) undelivered_.erase(ordinal, ordinal + 1);
+        undelivered_.erase(ordinal, ordinal + 1);
         if (place[slot] == kNoNode) {
             place[slot] = static_cast<u32>(out.size());
             out.push_back({to.id, {}, {}, 0});
@@ -473,7 +539,17 @@ class Dispatch {
     void again(PendingList& list, u64 ordinal) {
         pending_.remove(list, ordinal);
         count_up(counts_.at(ordinal, 0));
-        replay_.insert(ordinal, ordinal + 1);
+        read_again(ordinal);
+    }
+
+    u64 below(u64 end) const { return halted_ ? end : std::min(end, position_); }
+
+    void read_again(u64 ordinal) {
+        if (keys_ != nullptr && !halted_ && ordinal < position_ &&
+            keys_->give_back(ordinal, KeyState::waiting))
+            return;
+        if (keys_ != nullptr) keys_->drop(ordinal);
+        replay_.insert(ordinal, below(ordinal + 1));
     }
 
     bool let_go(u64 ordinal) {
@@ -481,22 +557,9 @@ class Dispatch {
         if (node == nullptr) return false;
         const Holder holder = node->holder;
         pending_.remove(list_of(holder), ordinal);
+        if (keys_ != nullptr && keys_->drop(ordinal) && holder != kDelayed)
+            ++consumers_[holder].drained;
         return holder != kDelayed;
-    }
-
-    // Visits each ordinal of a range, or each of the table that lies in it, whichever is less.
-    template <class Table, class Visit>
-    static void sweep(const Table& table, u64 first, u64 end, Visit visit) {
-        if (table.size() == 0 || first >= end) return;
-        if (end - first <= table.size()) {
-            for (u64 ordinal = first; ordinal < end; ++ordinal) visit(ordinal);
-            return;
-        }
-        std::vector<u64> found;
-        table.each_ordinal([&](u64 ordinal) {
-            if (first <= ordinal && ordinal < end) found.push_back(ordinal);
-        });
-        for (const u64 ordinal : found) visit(ordinal);
     }
 
     void forget_holders() {
@@ -515,11 +578,19 @@ class Dispatch {
     std::map<int, u64> served_;                // priority -> id last served
     PendingTable pending_;
     OrdinalMap counts_;   // ordinal -> earlier deliveries, where there were any
-    RunSet replay_;       // to be read again
-    RunSet undelivered_;  // since a backward reset; see `undelivered`
-    u64 reach_ = 0;       // the end of what was ever handed out
+    RunSet replay_;       // to be read again; of a Key_Shared subscription: with unknown hashes
+    Schedule schedule_;   // their delivery time has not come
+    u64 look_ahead_ = 0;  // entries of the next read, while most are not due
+    std::unique_ptr<KeyTable> keys_;  // of a Key_Shared subscription
+    u64 ahead_max_ = ~u64{0};
+    u64 position_ = ~u64{0};
+    bool halted_ = false;
+    Undelivered undelivered_;  // since a backward reset
+    u64 reach_ = 0;            // the end of what was ever handed out
     u64 filtered_ = 0;
     double per_entry_ = 1.0;  // messages, smoothed
 };
 
 }  // namespace holdfast
+
+#include "holdfast/dispatch/looking.hpp"

@@ -22,7 +22,6 @@
 namespace holdfast {
 
 using i32 = std::int32_t;
-using i64 = std::int64_t;
 
 inline constexpr u16 kEntryMagic = 0x0e01;
 inline constexpr std::size_t kEntryHeader = 10;         // magic, sum and metadata size

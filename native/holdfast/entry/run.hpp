@@ -33,7 +33,8 @@ struct EntrySlot {
     u32 header;    // of its first part, magic to metadata: the payload begins there
     u32 messages;  // messages, as a consumer's permits count them
     bool sound;
-    bool batch;  // can be split into `messages` messages
+    bool batch;             // can be split into `messages` messages
+    i64 deliver_at_ms = 0;  // delivery time since the epoch; 0: none
 };
 
 // The shared bytes and slots of runs. Filled by append(), then only read.
@@ -82,7 +83,8 @@ class EntryStore {
         slots_.push_back({offset + sizeof header, header.time, header.size,
                           sound ? static_cast<u32>(bytes.size() - entry.payload.size()) : 0,
                           sound ? metadata.messages : 1, sound,
-                          sound && metadata.batch && metadata.open()});
+                          sound && metadata.batch && metadata.open(),
+                          sound ? metadata.deliver_at_ms : 0});
         return BlockFault::none;
     }
 
@@ -112,6 +114,7 @@ class EntryRun {
     const EntrySlot& slot(std::size_t i) const { return store_->slots()[start_ + i]; }
     u64 time(std::size_t i) const { return slot(i).time; }
     u32 messages(std::size_t i) const { return slot(i).messages; }
+    i64 deliver_at_ms(std::size_t i) const { return slot(i).deliver_at_ms; }
     std::string_view bytes(std::size_t i) const {
         const EntrySlot& s = slot(i);
         return store_->blocks().substr(s.offset, s.size);

@@ -15,7 +15,8 @@ struct MessageShape {
     std::string_view producer;
     u64 publish_time_ms = 0;
     u64 event_time_ms = 0;
-    std::string_view key;  // already in base64 if key_base64
+    i64 deliver_at_ms = 0;  // delivery time of whole entries; 0: none
+    std::string_view key;   // already in base64 if key_base64
     bool has_key = false;
     bool key_base64 = false;
     std::string_view ordering_key;
@@ -32,6 +33,8 @@ class EntryWriter {
         append_varint(before_, proto_tag(f::sequence_id, Wire::varint));
         append_field(batch_, f::publish_time, shape.publish_time_ms);
         append_keys(batch_, shape, f::partition_key, f::partition_key_b64_encoded, f::ordering_key);
+        if (shape.deliver_at_ms != 0)
+            append_field(batch_, f::deliver_at_time, static_cast<u64>(shape.deliver_at_ms));
         alone_.append(batch_.view());
         append_properties(alone_, shape, f::properties);
         if (shape.event_time_ms != 0) append_field(alone_, f::event_time, shape.event_time_ms);

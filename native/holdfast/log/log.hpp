@@ -4,7 +4,9 @@
 //   begin(frame) ; while (event = step()) { … append() … accept() } ; finish()
 //
 // The log applies publishes. step() returns every other event to the caller, which applies it and
-// calls accept() if it is durable. An event that was not accepted leaves no byte. The journal's
+// calls accept() if it is durable. step() also returns publishes to a routed topic (an exchange).
+// The caller asks judge() for the new entries, calls take(), and appends them to other topics.
+// An event that was not accepted leaves no byte. The journal's
 // copy of the frame holds only the accepted events, with the log time in its header. So a redo of
 // the journal gives the same Ds, positions and bytes.
 //
@@ -65,6 +67,14 @@ struct Place {
 
 struct Adopted {
     u64 ledger, first_ordinal, entries, size;
+};
+
+// The verdict on a publish to a routed topic.
+struct Judged {
+    u64 topic = 0;
+    PublishCode code = PublishCode::ok;
+    std::vector<Bytes> fresh;     // the new entries, valid until the next step()
+    std::vector<u32> duplicates;  // indexes of the others
 };
 
 class Log {
@@ -176,14 +186,62 @@ class Log {
         end_event();
         while (!reader_.at_end()) {
             const EventView event = reader_.next();
-            if (event.kind != kPublishKind) {
+            const bool routed = event.kind == kPublishKind && is_routed(PublishView(event.body));
+            if (event.kind != kPublishKind || routed) {
                 event_ = event.whole;
+                routed_body_ = routed ? event.body : Bytes{};
                 waiting_for_verdict_ = in_event_ = true;
                 return event;
             }
             publish(event);
         }
         return std::nullopt;
+    }
+
+    // Of the routed publish that step() returned: whether it may be applied, and its new entries.
+    // Changes nothing.
+    Judged judge() {
+        require_routed("judge");
+        const PublishView view(routed_body_);
+        const Topic& topic = topics_.get(view.topic());
+        Judged out;
+        out.topic = topic.id;
+        out.code = verdict(topic, view);
+        if (out.code != PublishCode::ok) return out;
+        const bool by_sequence = topic.deduplicate || always_deduplicated(view.producer());
+        const auto known = topic.producers.find(view.producer());
+        std::int64_t last = known == topic.producers.end() ? -1 : known->second.last;
+        std::size_t offset = 0;
+        for (u32 i = 0; i < view.count(); ++i) {
+            const PublishRow row = view.row(i);
+            if (by_sequence && row.sequence <= last) {
+                out.duplicates.push_back(i);
+            } else {
+                out.fresh.push_back(view.entries().subspan(offset, row.size));
+                if (row.span > 0) last = row.sequence + (row.span - 1);
+            }
+            offset += row.size;
+        }
+        return out;
+    }
+
+    // Notes the sequences of the routed publish, so that a repetition of it is a duplicate.
+    void take() {
+        require_routed("take");
+        const PublishView view(routed_body_);
+        Topic& topic = topics_.get(view.topic());
+        const bool by_sequence = topic.deduplicate || always_deduplicated(view.producer());
+        Producer* producer = by_sequence ? &topic.producer(view.producer()) : nullptr;
+        for (u32 i = 0; i < view.count(); ++i) {
+            const PublishRow row = view.row(i);
+            if (producer != nullptr) {
+                if (row.sequence <= producer->last) continue;
+                producer->time = time_;
+                if (row.span > 0) producer->last = row.sequence + (row.span - 1);
+            }
+            if (!redo_) topic.traffic.add(row.size);
+        }
+        changed_ = true;
     }
 
     // The event that step() returned is durable.
@@ -302,6 +360,26 @@ class Log {
 
     // -- publishes --------------------------------------------------------------------------------
 
+    bool is_routed(const PublishView& view) {
+        const Topic* topic = topics_.find(view.topic());
+        return topic != nullptr && topic->routed;
+    }
+
+    void require_routed(const char* call) const {
+        require_event(call);
+        if (routed_body_.empty())
+            throw Error(Code::misuse, std::string(call) + "() belongs to a publish to an exchange");
+    }
+
+    // Events of the journal were accepted before.
+    PublishCode verdict(const Topic& topic, const PublishView& view) const {
+        if (redo_) return PublishCode::ok;
+        if (topic.closed) return PublishCode::closed;
+        if (!topics_.accepts(topic, view.session(), view.epoch(), view.producer()))
+            return PublishCode::fenced;
+        return topic.has_room(view.count()) ? PublishCode::ok : PublishCode::full;
+    }
+
     void publish(const EventView& event) {
         const PublishView view(event.body);
         Published out{event.number, PublishCode::ok, 0, 0, 0, 0, 0};
@@ -311,18 +389,13 @@ class Log {
                                            std::to_string(view.topic()) +
                                            ", which does not exist: it does not belong to this "
                                            "snapshot; run holdfast doctor");
-        if (topic == nullptr)
-            out.code = PublishCode::no_topic;
-        else if (!redo_ && topic->closed)
-            out.code = PublishCode::closed;
-        else if (!redo_ && !topics_.accepts(*topic, view.session(), view.epoch(), view.producer()))
-            out.code = PublishCode::fenced;
-        else if (!redo_ && !topic->has_room(view.count()))
-            out.code = PublishCode::full;
-        else if (topic->deduplicate || always_deduplicated(view.producer()))
-            publish_new(*topic, view, out);
-        else
-            publish_all(*topic, view, out);
+        out.code = topic == nullptr ? PublishCode::no_topic : verdict(*topic, view);
+        if (out.code == PublishCode::ok) {
+            if (topic->deduplicate || always_deduplicated(view.producer()))
+                publish_new(*topic, view, out);
+            else
+                publish_all(*topic, view, out);
+        }
         if (out.count > 0) accept(event.whole);
         applied_.published.push_back(out);
     }
@@ -457,6 +530,7 @@ class Log {
     std::vector<Bytes> accepted_;  // the accepted events, with neighbours joined
     std::vector<u64> touched_;     // topics whose ledgers grew
     Bytes event_;                  // that step() answered last
+    Bytes routed_body_;            // of that event, if it is a publish to a routed topic
     u64 frame_number_ = 0;
     u64 first_d_ = 0;
     u32 accepted_count_ = 0;

@@ -74,6 +74,7 @@ struct Topic {
     u64 touched = 0;  // the number of the frame that appended last to the open ledger
     bool deduplicate = false;
     bool closed = false;
+    bool routed = false;  // an exchange: its publishes go to other topics, which the caller chooses
     Traffic traffic;
     std::unordered_map<std::string, Producer, StringHash, std::equal_to<>> producers;
 

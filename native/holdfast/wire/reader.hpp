@@ -7,6 +7,8 @@
 // all runs, so that answers keep their order. Unless only its checksum was wrong, later SENDs of
 // its producer are refused until set_producer(), because their order would be lost.
 //
+// SENDs of a passing producer are not written: their entries are handed over in the item.
+//
 // Memory: at most one incomplete frame is kept, or the bytes that one feed() had no room for.
 #pragma once
 
@@ -31,7 +33,15 @@ namespace holdfast {
 inline constexpr u64 kWireFrameMax = (u64{5} << 20) + (u64{64} << 10);
 inline constexpr u64 kWireCommandMax = u64{1} << 20;  // of a command that is not one of our own
 
-enum class WireKind : u8 { command = 0, sends = 1, refused = 2, acks = 3, flow = 4, broken = 5 };
+enum class WireKind : u8 {
+    command = 0,
+    sends = 1,
+    refused = 2,
+    acks = 3,
+    flow = 4,
+    broken = 5,
+    passed = 6
+};
 
 // Why a SEND was refused.
 enum class SendFault : u8 {
@@ -40,6 +50,7 @@ enum class SendFault : u8 {
     producer = 2,   // unknown, or closed
     malformed = 3,  // its metadata, or its sequence numbers
     transaction = 4,
+    delay = 5,  // longer than its topic allows
 };
 
 // An accepted SEND, as its receipt must name it.
@@ -48,6 +59,12 @@ struct SentEntry {
     u64 highest;  // 0: not given
 };
 static_assert(sizeof(SentEntry) == 16);
+
+// An entry of a passing producer.
+struct PassedEntry {
+    u64 messages;
+    std::string bytes;
+};
 
 struct WireItem {
     WireKind kind = WireKind::broken;
@@ -61,6 +78,7 @@ struct WireItem {
     u64 size = 0;       // of its entries
     std::string bytes;  // a command | the reason of `broken`
     std::vector<SentEntry> sent;
+    std::vector<PassedEntry> passed;
     AckIds ids;
 };
 
@@ -83,13 +101,20 @@ class WireReader {
     bool stalled() const { return stalled_; }
     bool broken() const { return broken_; }
 
-    // From now on its SENDs are accepted.
-    void set_producer(u64 id, u64 topic, u64 session, u64 epoch, std::string_view name) {
+    // From now on its SENDs are accepted, with a delay of at most `delay_max_ms`; 0: any delay.
+    void set_producer(u64 id, u64 topic, u64 session, u64 epoch, std::string_view name,
+                      u64 delay_max_ms = 0) {
         if (name.size() > std::numeric_limits<u16>::max())
             throw Error(Code::too_large, "a producer's name has at most 65535 bytes, not " +
                                              std::to_string(name.size()));
         Producer& producer = producers_[id];
-        producer = Producer{topic, session, epoch, std::string(name), {}, kNone, 0, 0};
+        producer = Producer{topic, session, epoch, std::string(name), {}, kNone,
+                            0,     0,       false, delay_max_ms};
+        last_ = nullptr;
+    }
+    // From now on its SENDs are handed over, and no event is written.
+    void set_passing_producer(u64 id) {
+        producers_[id] = Producer{0, 0, 0, {}, {}, kNone, 0, 0, true, 0};
         last_ = nullptr;
     }
     void drop_producer(u64 id) {
@@ -126,6 +151,7 @@ class WireReader {
         u64 highest;
         u64 span;  // 0: a chunk that is not its message's last
         std::string_view entry;
+        u64 messages = 1;
     };
     struct Producer {
         u64 topic, session, epoch;
@@ -133,6 +159,8 @@ class WireReader {
         std::vector<Row> rows;  // of the run that is open
         std::size_t item;       // its place among the items; kNone: no run is open
         u64 messages, size;
+        bool passing;
+        u64 delay_max_ms;
     };
     // An item that can still grow.
     struct Open {
@@ -256,6 +284,8 @@ class WireReader {
             refused = SendFault::malformed;
         else if (send.transaction || entry.metadata.has_transaction)
             refused = SendFault::transaction;
+        else if (producer->delay_max_ms != 0 && delay_ms(entry.metadata) > producer->delay_max_ms)
+            refused = SendFault::delay;
         if (refused == SendFault::none ? !has_room(*producer, row.entry.size()) : full()) {
             bare_.resize(bare);
             return stall();
@@ -266,11 +296,17 @@ class WireReader {
             return true;
         }
         if (producer->item == kNone) open_run(*producer, send.producer);
+        row.messages = entry.metadata.messages;
         producer->rows.push_back(row);
         producer->messages += entry.metadata.messages;
         producer->size += row.entry.size();
         open_bytes_ += sizeof(PublishRow) + row.entry.size();
         return true;
+    }
+
+    static u64 delay_ms(const EntryMetadata& metadata) {
+        const u64 at = static_cast<u64>(std::max<i64>(metadata.deliver_at_ms, 0));
+        return at > metadata.publish_time_ms ? at - metadata.publish_time_ms : 0;
     }
 
     // Old clients send metadata and payload without magic number and sum, which are added here.
@@ -316,7 +352,7 @@ class WireReader {
 
     void open_run(Producer& producer, u64 id) {
         producer.item = items_.size();
-        add(WireKind::sends, id);
+        add(producer.passing ? WireKind::passed : WireKind::sends, id);
         open_.push_back(&producer);
         open_bytes_ += event_size(producer);
     }
@@ -324,6 +360,30 @@ class WireReader {
     // Writes the publish event of a run.
     void close_run(Producer& producer) {
         WireItem& item = items_[producer.item];
+        if (producer.passing)
+            hand_over(producer, item);
+        else
+            write_event(producer, item);
+        item.messages = producer.messages;
+        item.size = producer.size;
+        open_bytes_ -=
+            event_size(producer) + producer.rows.size() * sizeof(PublishRow) + producer.size;
+        producer.rows.clear();
+        if (producer.rows.capacity() > kKeep / sizeof(Row)) producer.rows.shrink_to_fit();
+        producer.item = kNone;
+        producer.messages = producer.size = 0;
+    }
+
+    void hand_over(const Producer& producer, WireItem& item) {
+        item.sent.reserve(producer.rows.size());
+        item.passed.reserve(producer.rows.size());
+        for (const Row& row : producer.rows) {
+            item.sent.push_back({row.sequence, row.highest});
+            item.passed.push_back({row.messages, std::string(row.entry)});
+        }
+    }
+
+    void write_event(const Producer& producer, WireItem& item) {
         FrameWriter::Publish publish(*frame_, producer.topic, producer.session, producer.epoch,
                                      producer.name, producer.rows.size(), producer.size);
         item.sent.reserve(producer.rows.size());
@@ -336,14 +396,6 @@ class WireReader {
             item.sent.push_back({row.sequence, row.highest});
         }
         publish.keep();
-        item.messages = producer.messages;
-        item.size = producer.size;
-        open_bytes_ -=
-            event_size(producer) + producer.rows.size() * sizeof(PublishRow) + producer.size;
-        producer.rows.clear();
-        if (producer.rows.capacity() > kKeep / sizeof(Row)) producer.rows.shrink_to_fit();
-        producer.item = kNone;
-        producer.messages = producer.size = 0;
     }
 
     // Ends all runs, so that events follow each other as their items do.

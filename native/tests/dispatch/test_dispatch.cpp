@@ -68,9 +68,14 @@ static void test_map() {
     for (const auto& [ordinal, value] : plain) CHECK(map.find(ordinal) == value);
 }
 
+static u32 no_hash(u32) {
+    return 0;
+}
+
 static std::vector<Handed> hand(Dispatch& table, u64 first, u32 count, u32 messages = 1,
                                 u64 now_ns = 1, std::vector<Run> skip = {}) {
-    auto out = table.hand(first, count, [&](u32) { return messages; }, skip, {}, nullptr, now_ns);
+    auto out =
+        table.hand(first, count, [&](u32) { return messages; }, no_hash, skip, {}, nullptr, now_ns);
     table.check();
     return out;
 }
@@ -121,7 +126,7 @@ static void test_batches_in_part_acknowledged() {
     const u64 one = table.add(0);
     table.flow(one, 100);
     const std::vector<LeftOfBatch> left{{1, 3}, {3, 0}};
-    table.hand(0, 4, [](u32) { return 10u; }, {}, left, nullptr, 1);
+    table.hand(0, 4, [](u32) { return 10u; }, no_hash, {}, left, nullptr, 1);
     CHECK(table.consumer(one).permits == 100 - 10 - 3 - 10 - 1);
     CHECK(table.consumer(one).pending.messages == 24);
     table.shrink(0, 4);
@@ -139,7 +144,7 @@ static void test_what_is_filtered() {
     CHECK(table.filtered_entries() == 5);
     // A replay delivers only the wanted entries, and none that is held (I51).
     const std::vector<Run> only{{100, 102}, {104, 105}};
-    const auto again = table.hand(100, 10, [](u32) { return 1u; }, {}, {}, &only, 1);
+    const auto again = table.hand(100, 10, [](u32) { return 1u; }, no_hash, {}, {}, &only, 1);
     CHECK(again[0].indices == (std::vector<u32>{0, 4}));
     table.check();
 }
@@ -181,7 +186,7 @@ static void test_priorities_are_forgotten() {
         const u64 other = dispatch.add(priority);
         dispatch.flow(first, 5);
         dispatch.flow(other, 5);
-        dispatch.hand(0, 10, [](u32) { return 1u; }, {}, {}, nullptr, 1);
+        dispatch.hand(0, 10, [](u32) { return 1u; }, no_hash, {}, {}, nullptr, 1);
         CHECK(dispatch.levels() <= 2);
         dispatch.remove(other);
         dispatch.grant(first, 0);
@@ -201,7 +206,7 @@ static void test_counts() {
     const u64 two = table.add(0);
     table.flow(two, 100);
     const auto runs = table.take_replay(100, 0);
-    auto out = table.hand(0, 4, [](u32) { return 1u; }, {}, {}, &runs, 2);
+    auto out = table.hand(0, 4, [](u32) { return 1u; }, no_hash, {}, {}, &runs, 2);
     CHECK(out[0].counts == (std::vector<u32>{1, 1, 1, 1}));
     const std::vector<u64> some{1, 2, 77};
     CHECK(table.redeliver(two, some) == 2 && table.count_of(1) == 2 && table.count_of(0) == 1);
@@ -210,10 +215,11 @@ static void test_counts() {
     table.rewind();  // 3 was held, 2 was not
     CHECK(table.count_of(3) == 2 && table.count_of(2) == 2 && table.pending_entries() == 0);
     table.reset(1);
-    CHECK(table.counted_entries() == 0 && table.undelivered(3) && !table.undelivered(4));
-    CHECK(!table.undelivered(0));
+    CHECK(table.counted_entries() == 0 && table.undelivered().contains(3) &&
+          !table.undelivered().contains(4));
+    CHECK(!table.undelivered().contains(0));
     hand(table, 1, 2);
-    CHECK(!table.undelivered(2) && table.undelivered(3));
+    CHECK(!table.undelivered().contains(2) && table.undelivered().contains(3));
     CHECK(table.release(0, ~u64{0}) == 2);
     table.check();
 }
@@ -284,6 +290,127 @@ static void test_limit_of_unacknowledged() {
     CHECK(table.wanted() == 97);
 }
 
+// Tables that travel with a subscription to another member.
+static void test_hand_over() {
+    Dispatch table;
+    const u64 one = table.add(0);
+    table.flow(one, 100);
+    hand(table, 0, 6);
+    const std::vector<u64> two{2};
+    CHECK(table.nack(one, two, {10, 1.0, 10}, 1) == 1);  // waits for its time, and counts as held
+    table.release(4, 5);
+    CHECK(table.held() == (std::vector<Run>{{0, 4}, {5, 6}}) && table.reach() == 6);
+    CHECK(table.next_free(0) == 4 && table.next_free(5) == 6 && table.next_free(9) == 9);
+    using Counts = std::vector<std::pair<u64, u32>>;
+    table.set_count(1, 7);
+    CHECK(table.counts(10) == (Counts{{1, 7}, {2, 1}}) && table.counts(1) == (Counts{{1, 7}}));
+    table.reset(1);
+    CHECK(table.held().empty() && table.counts(10).empty());
+    const std::vector<Run> others{{0, 3}, {5, 9}};
+    table.undelivered().keep(others);
+    CHECK(table.undelivered().list() == (std::vector<Run>{{1, 3}, {5, 6}}));
+    table.check();
+}
+
+struct Times {
+    i64 now_ms;
+    std::map<u64, i64> at;
+    i64 at_ms(u32 i) const {
+        const auto found = at.find(i);
+        return found == at.end() ? 0 : found->second;
+    }
+};
+
+// I271: entries wait for their time, use no permits meanwhile, and come as a replay.
+static void test_schedule() {
+    Dispatch table;
+    const u64 id = table.add(0);
+    table.flow(id, 2);
+    const Times times{100, {{0, 300}, {1, 101}, {2, 100}, {4, 200}}};
+    const auto all = [](u32) { return 1u; };
+    const auto same = [](u32) { return 0u; };
+    const auto handed = table.hand(10, 5, all, same, {}, {}, nullptr, 1, times);
+    CHECK(handed.size() == 1 && handed[0].indices == (std::vector<u32>{2, 3}));
+    CHECK(table.schedule().waiting().list() == (std::vector<Run>{{10, 12}, {14, 15}}));
+    CHECK(table.next_scheduled() == 101 && table.take_scheduled(100) == 0 && table.wanted() == 0);
+    CHECK(table.next_free(10) == 15);  // what waits or is held is not read again
+    table.rewind();
+    CHECK(table.next_free(10) == 12 && table.schedule().size() == 3);
+    table.flow(id, 1);
+    CHECK(table.wanted_entries() == 10);  // most were not due: the next read is longer
+    table.check();
+    CHECK(table.take_scheduled(200) == 2 && table.next_scheduled() == 300);
+    CHECK(table.replay().list() == (std::vector<Run>{{11, 12}, {14, 15}}));
+    table.release(10, 11);
+    CHECK(table.schedule().empty() && table.schedule().memory() == 0);
+    CHECK(table.next_scheduled() == std::numeric_limits<i64>::max());
+    // A clock that was set back: an entry that was due is not, and waits again.
+    const std::vector<Run> runs = table.take_replay(10, 10);
+    CHECK(table.hand(11, 4, all, same, {}, {}, &runs, 1, Times{50, {{0, 101}, {3, 200}}}).empty());
+    CHECK(table.schedule().size() == 2 && table.replay().empty());
+    table.reset(12);
+    CHECK(table.schedule().waiting().list() == (std::vector<Run>{{14, 15}}));
+    table.check();
+    table.remove(id);
+    table.set_mode(DispatchMode::single);
+    CHECK(table.schedule().empty() && table.replay().empty());
+    table.flow(table.add(0), 10);
+    CHECK(table.hand(14, 1, all, same, {}, {}, nullptr, 1, Times{50, {{0, 200}}}).size() == 1);
+    table.check();
+}
+
+// Against a plain map, and I270: forgotten times do not pile up.
+static void test_schedule_at_random() {
+    std::mt19937 chance(5);
+    Schedule schedule;
+    std::map<u64, i64> plain;
+    i64 now = 0;
+    for (int step = 0; step < 30'000; ++step) {
+        const u64 first = chance() % 4000;
+        switch (chance() % 4) {
+            case 0:
+            case 1:
+                // An entry's time never changes, so it is the same after a reset.
+                for (u64 each = first; each < first + 8; ++each) {
+                    const i64 at = static_cast<i64>(each * 7919 % 40'000);
+                    if (at > now && plain.emplace(each, at).second) schedule.insert(each, at);
+                }
+                break;
+            case 2:
+                schedule.erase(first, first + 200);
+                plain.erase(plain.lower_bound(first), plain.lower_bound(first + 200));
+                break;
+            default:
+                ++now;
+                std::vector<u64> due;
+                schedule.take_due(now, [&](u64 each) { due.push_back(each); });
+                for (const u64 each : due) CHECK(plain.at(each) <= now && plain.erase(each) == 1);
+                CHECK(std::none_of(plain.begin(), plain.end(),
+                                   [&](const auto& each) { return each.second <= now; }));
+        }
+        CHECK(schedule.size() == plain.size());
+        if (step % 100 == 0) CHECK(schedule.sound());
+        if (!plain.empty()) {
+            u64 free = first;
+            while (plain.contains(free)) ++free;
+            CHECK(schedule.next_free(first) == free && schedule.contains(first) == (free != first));
+        }
+    }
+    CHECK(now > 1000);
+}
+
+// The size of a million entries, and that a far one does not keep it.
+static void test_schedule_size() {
+    for (const u64 step : {1, 2}) {
+        Schedule schedule;
+        for (u64 each = 0; each < 1'000'000; ++each)
+            schedule.insert(each * step, static_cast<i64>(1'000'000 - each));
+        CHECK(schedule.size() == 1'000'000 && schedule.memory() < 100 << 20);
+        schedule.erase(1, 2'000'000);
+        CHECK(schedule.size() == 1 && schedule.memory() < 64 << 10);
+    }
+}
+
 // Random operations; check() after each. Every entry is in some table until it is released.
 static void test_at_random() {
     std::mt19937 chance(3);
@@ -326,7 +453,7 @@ static void test_at_random() {
                 else
                     table.hand(
                         runs.front().first, static_cast<u32>(runs.back().end - runs.front().first),
-                        [](u32) { return 1u; }, {}, {}, &runs, now);
+                        [](u32) { return 1u; }, no_hash, {}, {}, &runs, now);
                 break;
             }
             case 5:
@@ -367,5 +494,9 @@ int main() {
     test_ends();
     test_delays_and_timeouts();
     test_limit_of_unacknowledged();
+    test_hand_over();
     test_at_random();
+    test_schedule();
+    test_schedule_at_random();
+    test_schedule_size();
 }

@@ -234,6 +234,63 @@ static void test_refusals() {
     CHECK_ERROR(Code::misuse, log.topics().open_session(1, 7, "p", 0), "topic 7");
 }
 
+// A publish to an exchange is judged and returned; the caller appends its entries to other topics.
+static void test_routed() {
+    using Sequences = std::vector<std::pair<std::string, std::int64_t>>;
+    Log log;
+    with_topic(log, true);
+    log.topics().get(1).routed = true;
+    log.topics().add(2, 0, false);
+    const std::string one = frame({publish(1, 1, 0, "p", {{5, 1, "a"}, {6, 0, "b"}, {6, 1, "c"}})});
+    const auto route = [](Log& to, const std::string& bytes, bool redo) {
+        to.begin(bytes_of(bytes), 9, 1, redo);
+        const auto event = to.step();
+        CHECK(event && event->kind == kPublishKind);
+        const Judged judged = to.judge();
+        if (judged.code == PublishCode::ok && !judged.fresh.empty()) {
+            to.take();
+            to.append(2, judged.fresh);
+            to.accept();
+        }
+        CHECK(!to.step());
+        CHECK(to.finish(true).published.empty());
+        return judged;
+    };
+    Judged judged = route(log, one, false);
+    CHECK(judged.topic == 1 && judged.code == PublishCode::ok);
+    CHECK(judged.fresh.size() == 3 && judged.duplicates.empty());
+    CHECK(log.topics().get(1).next_ordinal == 0 && log.topics().get(2).next_ordinal == 3);
+    CHECK((TopicTable::sequences(log.topics().get(1)) == Sequences{{"p", 6}}));
+    judged = route(log, one, false);  // again: all are duplicates, and it takes no D
+    CHECK(judged.fresh.empty() && judged.duplicates.size() == 3 && log.next_d() == 2);
+    const std::string more = frame({publish(1, 1, 0, "p", {{6, 1, "c"}, {7, 1, "d"}})});
+    judged = route(log, more, false);
+    CHECK((judged.fresh.size() == 1 && judged.duplicates == std::vector<u32>{0}));
+    CHECK(route(log, frame({publish(1, 9, 0, "p", {{8, 1, "x"}})}), false).code ==
+          PublishCode::fenced);
+    log.topics().get(1).closed = true;
+    CHECK(route(log, frame({publish(1, 1, 0, "p", {{8, 1, "x"}})}), false).code ==
+          PublishCode::closed);
+
+    const Taken taken = take(log);
+    CHECK((taken.entries() == std::vector<std::string>{"a", "b", "c", "d"}));
+    Log again;
+    with_topic(again, true);
+    again.topics().get(1).routed = true;
+    again.topics().add(2, 0, false);
+    for (const JournalFrame& each : frames_of(taken.journal, 1)) route(again, each.frame, true);
+    CHECK(again.next_d() == log.next_d() && again.topics().get(2).next_ordinal == 4);
+    CHECK((TopicTable::sequences(again.topics().get(1)) == Sequences{{"p", 7}}));
+
+    const std::string plain = frame({publish(2, 1, 0, "p", {{0, 1, "x"}}), event(20, 1, "e")});
+    log.begin(bytes_of(plain), 9, 2, false);
+    CHECK(log.step().has_value());
+    CHECK_ERROR(Code::misuse, log.judge(), "to an exchange");
+    CHECK_ERROR(Code::misuse, log.take(), "to an exchange");
+    CHECK(!log.step());
+    log.finish(true);
+}
+
 // Just before the last numbers: a frame that might need one more is refused as a whole. Of a topic,
 // only the publish is refused.
 static void test_ends() {
@@ -504,6 +561,7 @@ int main() {
     test_duplicates();
     test_always_deduplicated();
     test_refusals();
+    test_routed();
     test_ends();
     test_filtered();
     test_redo();
