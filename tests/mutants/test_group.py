@@ -64,6 +64,18 @@ def test_stable_before_a_majority(monkeypatch: pytest.MonkeyPatch) -> None:
     caught("I24")
 
 
+def test_words_of_an_older_view_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An earlier view's position is stable before a majority holds the current view."""
+
+    def any_word(self: SimGroup) -> Position:
+        held = sorted((word[1] for word in self.endpoint.known.values()), reverse=True)
+        needed = self._network.majority
+        return held[needed - 1] if len(held) >= needed else self._stable
+
+    monkeypatch.setattr(SimGroup, "_majority_holds", any_word)
+    caught("I24")
+
+
 def test_deliver_in_a_minority_view(monkeypatch: pytest.MonkeyPatch) -> None:
     """A member accepts, orders and delivers events without a quorum."""
 

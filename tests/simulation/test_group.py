@@ -10,7 +10,7 @@ from holdfast.errors import Closed, Misuse, NoQuorum
 from tests.kit.group import machine as group_machine
 from tests.kit.group.checker import Checker, Recorder
 from tests.kit.group.cluster import Cluster, lose_a_majority_at_once, turns
-from tests.kit.sim import Delivered, Sim, SimNode, storm
+from tests.kit.sim import Delivered, Sim, SimNode, Trouble, storm
 from tests.kit.slices import seeds
 
 # -- it repeats ---------------------------------------------------------------------------------------
@@ -55,6 +55,29 @@ def test_storm(seed: int) -> None:
     world, _ = group_machine.first_run(seed)
     assert world.compared > 100
     assert len(world.checker.stable) > 100
+
+
+LINKS = Trouble(one_way=2.0, some_links=2.0, circle=1.0)
+
+
+@pytest.mark.parametrize("seed", seeds("links", test=2, nightly=40))
+def test_storm_of_single_links(seed: int) -> None:
+    """I20 to I27, where links break one by one, and in one direction."""
+    world, trace = group_machine.run(seed, trouble=LINKS)
+    assert b" cut " in trace
+    assert world.compared > 100
+    assert len(world.checker.stable) > 100
+
+
+def test_nodes_that_do_not_all_hear_each_other_form_rings_that_do() -> None:
+    """A link in one direction counts as none: 2 is with 1 or with 3."""
+    for links in ([(1, 3), (3, 1)], [(1, 3)]):
+        with Sim(3, nodes=3) as sim:
+            cluster = Cluster(sim)
+            cluster.form(1, 2, 3)
+            sim.cut(*links)
+            sim.run_until(lambda: cluster.together(1, 2) or cluster.together(2, 3))  # noqa: B023
+            sim.heal()
 
 
 def test_storms_show_what_corosync_loses() -> None:

@@ -7,6 +7,7 @@ holds the delivered events. Needs from below: nothing for `local`, a seed for `t
 from holdfast.group.interface import (
     BEGINNING,
     EVENT_SIZE_MAX,
+    FRAME_BYTES,
     WINDOW_BYTES,
     Group,
     GroupStats,
@@ -20,6 +21,7 @@ from holdfast.group.local import LocalGroup
 __all__ = [
     "BEGINNING",
     "EVENT_SIZE_MAX",
+    "FRAME_BYTES",
     "WINDOW_BYTES",
     "Group",
     "GroupStats",

@@ -21,8 +21,13 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from holdfast.errors import Misuse
+
 EVENT_SIZE_MAX = 64 << 20
 """The largest event, in bytes. An engine whose transport takes less splits events."""
+
+FRAME_BYTES = 32 << 10
+"""Size from which on a broker sends a frame of events: one that a network carries without fragments."""
 
 WINDOW_BYTES = 4 << 20
 """The most bytes that a member may have in flight to any other member before `drain` waits."""
@@ -146,6 +151,16 @@ class Group(ABC):
     sync, and at its cut when it has the state. Without `explicit_holds`, a delivered event is held.
     """
 
+    alone: bool = False
+    """Whether this member is the only one that the group can ever have."""
+    frame_bytes: int = FRAME_BYTES
+    """Size from which on a broker sends a frame of events before its turn of the loop ends."""
+
+    @property
+    def blocked(self) -> bool:
+        """Whether `drain` would wait: some member lacks more than a window of this member's events."""
+        return False
+
     @property
     @abstractmethod
     def member(self) -> Member:
@@ -197,6 +212,14 @@ class Group(ABC):
         Raises:
             Misuse: `pos` was not delivered yet, or the group was created without `explicit_holds`.
         """
+
+    def evict(self, member: Member, reason: str = "an administrator evicted it") -> None:
+        """Go on without a member of the view, which is lost and may come back.
+
+        Raises:
+            Misuse: this group cannot, the member is not in the view, or the rest would be no majority.
+        """
+        raise Misuse(f"a {type(self).__name__} cannot evict member {member}; stop its process")
 
     @abstractmethod
     def stats(self) -> GroupStats:

@@ -9,6 +9,9 @@ from holdfast.errors import Closed
 from holdfast.group.interface import GroupStats, Listener, Member, View
 from holdfast.group.member import BaseGroup
 
+FRAME_BYTES = 1 << 20
+"""Size from which on a frame is sent: no network has to carry it."""
+
 
 class LocalGroup(BaseGroup):
     """A group of one member. Events of one turn of the loop are delivered together.
@@ -27,6 +30,9 @@ class LocalGroup(BaseGroup):
         >>> asyncio.run(main())
         7:1
     """
+
+    alone = True
+    frame_bytes = FRAME_BYTES
 
     def __init__(self, node: int = 1, view_id: int = 1, explicit_holds: bool = False) -> None:
         super().__init__(Member(node, view_id), explicit_holds)

@@ -33,8 +33,11 @@ class Story:
 class Checker:
     """Collects the calls of all members; fails at once, or at last in `check`."""
 
-    def __init__(self, votes: int) -> None:
+    def __init__(self, votes: int, uniform: bool = False) -> None:
         self.votes = votes
+        self.uniform = uniform
+        """Whether no two members may deliver different events at one position."""
+        self.delivered: dict[Position, tuple[Member, bytes]] = {}
         self.majority = votes // 2 + 1
         self.stories: dict[Member, Story] = {}
         self.views: dict[int, View] = {}
@@ -52,6 +55,8 @@ class Checker:
             raise Broken(f"I23: {story.member} is given {pos} outside a quorate view")
         if pos != (story.views[-1].id, story.last.index + 1):
             raise Broken(f"I20: {story.member} is given {pos} after {story.last}")
+        if self.uniform and self.delivered.setdefault(pos, (member, event)) != (member, event):
+            raise Broken(f"I210: {story.member} is given another event at {pos} than a member before it")
         story.last = pos
         story.events[pos] = (member, event)
         story.unstable.append(pos)
@@ -75,9 +80,16 @@ class Checker:
         self._not_over(story)
         if pos <= story.stable or pos > story.last:
             raise Broken(f"I24: {story.member} is told {pos} stable after {story.stable}, at {story.last}")
-        holders = {other.member.node for other in self.stories.values() if other.held >= pos}
+        view = story.views[-1]
+        holders = {
+            other.member.node
+            for other in self.stories.values()
+            if other.member in view.members and other.held >= pos and other.held.view >= view.id
+        }
         if len(holders) < self.majority:
-            raise Broken(f"I24: {story.member} is told {pos} stable; only {sorted(holders)} hold it")
+            raise Broken(
+                f"I24: {story.member} is told {pos} stable; in view {view.id} only {sorted(holders)} hold it"
+            )
         while story.unstable and story.unstable[0] <= pos:
             at = story.unstable.popleft()
             event = story.events[at]

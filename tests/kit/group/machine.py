@@ -22,7 +22,7 @@ from holdfast.group import BEGINNING, Listener, Member, Position, View
 from holdfast.system import File
 from tests.kit import module_command
 from tests.kit.group.checker import Broken, Checker, Recorder
-from tests.kit.sim import Delivered, Sim, SimNode, Weather, storm
+from tests.kit.sim import Delivered, Sim, SimNode, Trouble, Weather, storm
 
 RECORD = struct.Struct(">QQ")
 """Size of a journal record, a position. A sector holds whole records, so no write tears one."""
@@ -77,6 +77,8 @@ class World:
         self.states: dict[Position, str] = {}
         """Compare states at every primary view, and at every stable position."""
         self.compared = 0
+        self.quiet = False
+        """Whether members send nothing more."""
 
     async def program(self, node: SimNode) -> None:
         journal = await self.open_journal(node)
@@ -101,6 +103,10 @@ class World:
         if max(said, default=BEGINNING) > max(found, default=BEGINNING):
             raise Broken(f"node {node.number} said it holds {max(said)}; its disk has {max(found)}")
         return journal
+
+    def missed(self, cut: View) -> list[View | Delivered] | None:
+        """Return the views and events before a cut, or None while they are not known."""
+        return self.sim.missed(BEGINNING, cut)
 
     def check_history(self) -> None:
         """I26: check that the history has every event that was stable for a member."""
@@ -182,7 +188,7 @@ class Replica(Listener):
             if self.lost.is_set():
                 break
             self.recorder.hold(held)
-            for _ in range(1 + chance.integer(6)):
+            for _ in range(0 if self.world.quiet else 1 + chance.integer(6)):
                 name = "fold" if chance.integer(20) == 0 else NAMES[chance.integer(len(NAMES))]
                 self.recorder.send(json.dumps([name, 1 + chance.integer(100)]).encode())
             await group.drain()
@@ -193,7 +199,10 @@ class Replica(Listener):
         cut = next((view for view in story.views if view.is_cut_of(story.member)), None)
         if cut is None:
             return
-        for missed in self.world.sim.missed(BEGINNING, cut):
+        past = self.world.missed(cut)
+        if past is None:
+            return
+        for missed in past:
             if isinstance(missed, View):
                 self.machine.on_view(missed)
             else:
@@ -214,14 +223,16 @@ def first_run(seed: int) -> tuple[World, bytes]:
     return run(seed)
 
 
-def run(seed: int, machine: type[Counters] = Counters, seconds: float = 10.0) -> tuple[World, bytes]:
+def run(
+    seed: int, machine: type[Counters] = Counters, seconds: float = 10.0, trouble: Trouble | None = None
+) -> tuple[World, bytes]:
     """Run a storm over three or five nodes, and check it; return world and trace."""
     with Sim(seed, nodes=3 if seed % 2 else 5) as sim:
         world = World(sim, machine, gap_s=0.008 * len(sim.nodes) ** 2)
         # Slow, so that a fault mostly finds events under way, and noticed early, so that they stay so.
         sim.network.weather = Weather(delay_s=(1e-4, 25e-3), loss=0.05, detection_s=(0.005, 0.3))
         sim.boot(world.program)
-        storm(sim, seconds, every_s=(0.02, 1.0))
+        storm(sim, seconds, every_s=(0.02, 1.0), trouble=trouble)
         for node in sorted(world.checker.stories):
             sim.trace.add(node, "story", len(world.checker.stories[node].events))
         for key in sorted(world.states):

@@ -5,7 +5,7 @@ disk may lose is often lost here.
 """
 
 from tests.kit.sim.disk import Platter, SimDisk, SimFile
-from tests.kit.sim.faults import Trouble, storm
+from tests.kit.sim.faults import EVERYTHING, Trouble, storm
 from tests.kit.sim.group import SimGroup
 from tests.kit.sim.loop import SimLoop
 from tests.kit.sim.network import Delivered, Weather
@@ -13,6 +13,7 @@ from tests.kit.sim.trace import Trace
 from tests.kit.sim.world import Program, Sim, SimClock, SimNode
 
 __all__ = [
+    "EVERYTHING",
     "Delivered",
     "Platter",
     "Program",

@@ -162,6 +162,16 @@ class Platter:
         self.generation += 1
         self.locks.clear()
 
+    def mend(self) -> None:
+        """Forget the faults that are to come."""
+        self._faults.clear()
+
+    def wipe(self) -> None:
+        """Replace the medium by an empty one."""
+        self.kill()
+        self.mend()
+        self._root = _Directory()
+
     def _crash_directory(self, directory: _Directory, share: float) -> None:
         kept = 0
         while kept < len(directory.unsynced) and self._chance.happens(share):

@@ -1,8 +1,9 @@
-"""Random faults for a simulation, from its seed: splits, crashes, pauses, slow disks."""
+"""Random faults of a simulation, from its seed: network, nodes, disks, clocks."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import errno
+from dataclasses import dataclass, fields
 
 from tests.kit.sim.randomness import SeededRandomness
 from tests.kit.sim.world import Sim
@@ -17,6 +18,20 @@ class Trouble:
     crash: float = 3.0
     pause: float = 1.0
     slow_disk: float = 0.5
+    one_way: float = 0.0
+    """A node is heard by another, and does not hear it."""
+    some_links: float = 0.0
+    """Two nodes lose their link, and both keep those to the others."""
+    circle: float = 0.0
+    """Each node keeps the links to its two neighbours alone."""
+    disk_fault: float = 0.0
+    """One of the next operations of a disk fails."""
+    clock: float = 0.0
+    """The wall clock of a node jumps, by up to a day."""
+
+
+EVERYTHING = Trouble(one_way=1.0, some_links=1.0, circle=0.5, disk_fault=0.3, clock=0.5)
+"""Faults of every kind."""
 
 
 def storm(
@@ -36,7 +51,7 @@ def storm(
     """
     chance = SeededRandomness(sim.seed, "storm")
     shares = trouble or Trouble()
-    kinds = ("split", "heal", "crash", "pause", "slow_disk")
+    kinds = [each.name for each in fields(Trouble)]
     end = sim.now_s + seconds
     back: dict[int, float] = {}
     while sim.now_s < end:
@@ -73,3 +88,25 @@ def _strike(sim: Sim, kind: str, chance: SeededRandomness, back: dict[int, float
         sim.pause(running[chance.integer(len(running))], chance.between(0.01, 2))
     elif kind == "slow_disk":
         sim.platter(sim.nodes[chance.integer(len(sim.nodes))]).slow(chance.between(0.3, 3))
+    elif kind in ("one_way", "some_links", "circle"):
+        sim.cut(*_links(sim, kind, chance))
+    elif kind == "disk_fault":
+        platter = sim.platter(sim.nodes[chance.integer(len(sim.nodes))])
+        error = (errno.EIO, errno.ENOSPC)[chance.integer(2)]
+        platter.fail(1 + chance.integer(50), error, ("write", "sync")[chance.integer(2)])
+    elif kind == "clock" and running:
+        sim.jump(running[chance.integer(len(running))], chance.between(-86_400, 86_400))
+
+
+def _links(sim: Sim, kind: str, chance: SeededRandomness) -> list[tuple[int, int]]:
+    """Choose the links that are cut, each in one direction."""
+    nodes, count = sim.nodes, len(sim.nodes)
+    if count < 2:
+        return []
+    if kind == "circle":
+        near = {(a, b) for at, a in enumerate(nodes) for b in (nodes[at - 1], nodes[(at + 1) % count])}
+        return [(a, b) for a in nodes for b in nodes if a != b and (a, b) not in near]
+    one = chance.integer(count)
+    other = (one + 1 + chance.integer(count - 1)) % count
+    link = (nodes[one], nodes[other])
+    return [link] if kind == "one_way" else [link, (link[1], link[0])]

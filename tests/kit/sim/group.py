@@ -7,6 +7,7 @@ from collections import deque
 from contextvars import Context
 
 from holdfast.errors import Closed
+from holdfast.group.cpg.progress import HELD_WINDOWS
 from holdfast.group.interface import WINDOW_BYTES, GroupStats, Listener, Member, Position, View
 from holdfast.group.member import BaseGroup
 from tests.kit.sim.network import Endpoint, Entry, Network
@@ -43,6 +44,9 @@ class SimGroup(BaseGroup):
         self._placed: deque[tuple[Position, int]] = deque()
         """Own events that this member has delivered, and another may not have."""
         self._in_flight_bytes = 0
+        self._unheld: deque[tuple[Position, int]] = deque()
+        """Own events that this member has delivered, and another may not hold."""
+        self._unheld_bytes = 0
         self._changed: asyncio.Future[None] = self._loop.create_future()
 
     # -- the interface ---------------------------------------------------------------------------------
@@ -70,10 +74,16 @@ class SimGroup(BaseGroup):
         self._require_ready(event)
         self._unplaced.append(len(event))
         self._in_flight_bytes += len(event)
+        self._unheld_bytes += len(event)
         self._network.submit(self.endpoint, bytes(event))
 
+    @property
+    def blocked(self) -> bool:
+        full = self._in_flight_bytes > self._window_bytes
+        return (full or self._unheld_bytes > HELD_WINDOWS * self._window_bytes) and self._ended is None
+
     async def drain(self) -> None:
-        while self._in_flight_bytes > self._window_bytes and self._ended is None:
+        while self.blocked:
             await self._change()
         if self._ended is not None and self._ended != LEFT:
             raise Closed(f"member {self._member} is out of the group: {self._ended}")
@@ -118,6 +128,7 @@ class SimGroup(BaseGroup):
                 if own:
                     pos = Position(self._view.id, self._delivered.index + 1)
                     self._placed.append((pos, self._unplaced.popleft()))
+                    self._unheld.append(self._placed[-1])
                 self._deliver(item.sender.member, item.event)
                 self._trace.add(
                     self._member, "deliver", self._delivered, item.sender.member, digest(item.event)
@@ -133,8 +144,16 @@ class SimGroup(BaseGroup):
             self._lose(item)
 
     def _majority_holds(self) -> Position:
-        """Return the highest position that a majority of the votes is known to hold."""
-        held = sorted((word[1] for word in self.endpoint.known.values()), reverse=True)
+        """Return the highest position that a majority holds, by words of the current view.
+
+        A word about an earlier view does not count, nor any word once the ring of the view is broken.
+        An event that a member delivered on its way out may be another one elsewhere.
+        """
+        ring = self.endpoint.ring
+        if ring is None or self._view is None or ring.view.id != self._view.id:
+            return self._stable
+        words = (word[1] for word in self.endpoint.known.values())
+        held = sorted((held for held in words if held.view == ring.view.id), reverse=True)
         needed = self._network.majority
         return held[needed - 1] if len(held) >= needed else self._stable
 
@@ -146,6 +165,12 @@ class SimGroup(BaseGroup):
         words = [known[member][0] if member in known else Position(0, 0) for member in self._view.members]
         while self._placed and self._placed[0][0] <= min(words):
             self._in_flight_bytes -= self._placed.popleft()[1]
+        view = self._view.id
+        holders = [
+            known[each][1] for each in self._view.members if each in known and known[each][1].view == view
+        ]
+        while holders and self._unheld and self._unheld[0][0] <= min(holders):
+            self._unheld_bytes -= self._unheld.popleft()[1]
 
     # -- what BaseGroup asks for -----------------------------------------------------------------------
 

@@ -120,6 +120,8 @@ class Network:
         self._trace = trace
         self._context = Context()
         self._sides: dict[int, int] = {}
+        self._dead: frozenset[tuple[int, int]] = frozenset()
+        """Links that carry nothing, each in one direction: from a node, to a node."""
         self._views = 0
         self._primary: Ring | None = None
         self._reform_ns: int | None = None
@@ -142,10 +144,21 @@ class Network:
     def split(self, *sides: list[int]) -> None:
         """Connect nodes only within their side; nodes that are not named form one side."""
         self._sides = {node: number for number, side in enumerate(sides, 1) for node in side}
+        self._dead = frozenset()
         self._changed(self.weather.detection_s)
 
+    def cut(self, *links: tuple[int, int]) -> None:
+        """Cut links, each in one direction: `(1, 2)` carries what 1 sends to 2."""
+        self._dead |= set(links)
+        self._changed(self.weather.detection_s)
+
+    def reaches(self, one: int, other: int) -> bool:
+        """Return whether packets of one node arrive at the other."""
+        return self._sides.get(one, 0) == self._sides.get(other, 0) and (one, other) not in self._dead
+
     def connected(self, one: int, other: int) -> bool:
-        return self._sides.get(one, 0) == self._sides.get(other, 0)
+        """Return whether two nodes hear each other, as members of one ring must."""
+        return self.reaches(one, other) and self.reaches(other, one)
 
     def submit(self, endpoint: Endpoint, event: bytes) -> None:
         endpoint.outbox.append(event)
@@ -186,7 +199,7 @@ class Network:
         if end.ring is not ring or not end.up:
             return
         reached = end is ring.log[number].sender or any(
-            other.up and number in other.received and self.connected(other.member.node, end.member.node)
+            other.up and number in other.received and self.reaches(other.member.node, end.member.node)
             for other in ring.members
         )
         if not reached:
@@ -212,7 +225,7 @@ class Network:
         if speaker.ring is not ring or end.ring is not ring or not end.up:
             return
         lost = self._chance.happens(self.weather.loss)
-        if lost or not self.connected(speaker.member.node, end.member.node):
+        if lost or not self.reaches(speaker.member.node, end.member.node):
             self._later((self.weather.again_s, self.weather.again_s), self._hear, ring, speaker, end, word)
             return
         self._note(end, speaker, word)
@@ -237,11 +250,9 @@ class Network:
 
     def _reform(self) -> None:
         present = [end for end in self.endpoints if end.up and not end.leaving]
-        sides: dict[int, list[Endpoint]] = {}
-        for end in sorted(present, key=lambda end: end.member):
-            sides.setdefault(self._sides.get(end.member.node, 0), []).append(end)
-        changed = [side for side in sides.values() if not self._is_ring(side)]
-        kept = [side[0].ring for side in sides.values() if self._is_ring(side)]
+        sides = self._groups(sorted(present, key=lambda end: end.member))
+        changed = [side for side in sides if not self._is_ring(side)]
+        kept = [side[0].ring for side in sides if self._is_ring(side)]
         closing = [ring for ring in self._rings() if ring not in kept]
         for ring in closing:
             self._close(ring, changed)
@@ -255,6 +266,25 @@ class Network:
         for end in self.endpoints:
             for _ in end.outbox:
                 self._later(self.weather.turn_s, self._take_turn, end)
+
+    def _groups(self, present: list[Endpoint]) -> list[list[Endpoint]]:
+        """Divide members into groups in which all hear each other.
+
+        If only some links work, there are several ways, and chance decides: rings of Corosync form like that.
+        """
+        if self._dead and present:
+            first = self._chance.integer(len(present))
+            present = present[first:] + present[:first]
+        groups: list[list[Endpoint]] = []
+        for end in present:
+            for group in groups:
+                if all(self.connected(end.member.node, other.member.node) for other in group):
+                    group.append(end)
+                    break
+            else:
+                groups.append([end])
+        groups = [sorted(group, key=lambda end: end.member) for group in groups]
+        return sorted(groups, key=lambda group: group[0].member)
 
     def _rings(self) -> list[Ring]:
         found: dict[int, Ring] = {

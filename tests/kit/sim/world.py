@@ -13,7 +13,7 @@ from holdfast.group.interface import WINDOW_BYTES, Member, Position, View
 from tests.kit.sim.disk import Platter, SimDisk
 from tests.kit.sim.group import SimGroup
 from tests.kit.sim.loop import CURRENT, Life, SimLoop
-from tests.kit.sim.network import Delivered, Network
+from tests.kit.sim.network import Delivered, Endpoint, Network
 from tests.kit.sim.randomness import SeededRandomness
 from tests.kit.sim.trace import Trace
 
@@ -34,6 +34,10 @@ class SimClock:
     def monotonic_ns(self) -> int:
         return self._loop.now_ns - self._booted_ns
 
+    def jump(self, seconds: float) -> None:
+        """Set the wall clock ahead or back."""
+        self._offset_ns += round(seconds * 1e9)
+
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
 
@@ -48,31 +52,47 @@ class SimNode:
         self.clock = SimClock(sim.loop, SeededRandomness(sim.seed, f"clock {number}").integer(20) * 10**9)
         self.disk = SimDisk(sim.platter(number))
         self._sim = sim
-        self._group: SimGroup | None = None
+        self._endpoint: Endpoint | None = None
 
-    def group(self, explicit_holds: bool = False, window_bytes: int = WINDOW_BYTES) -> SimGroup:
+    def group(
+        self,
+        explicit_holds: bool = False,
+        window_bytes: int = WINDOW_BYTES,
+        incarnation: int | None = None,
+    ) -> SimGroup:
         """Return a new member with a new incarnation.
 
         The one before must have left or been lost.
         """
-        if self._group is not None and self._group.endpoint.up and not self._group.endpoint.leaving:
-            raise Misuse(f"node {self.number} is still in the group as {self._group.member}")
-        member = self._sim.new_member(self.number)
+        if self._endpoint is not None and self._endpoint.up and not self._endpoint.leaving:
+            raise Misuse(f"node {self.number} is still in the group as {self._endpoint.member}")
+        member = self._sim.new_member(self.number, incarnation)
         chance = SeededRandomness(self._sim.seed, f"group {member}")
         context = copy_context()
         context.run(CURRENT.set, self.life)
-        self._group = SimGroup(
+        group = SimGroup(
             member, self._sim.network, chance, self._sim.trace, context, explicit_holds, window_bytes
         )
-        return self._group
+        self._endpoint = group.endpoint
+        return group
+
+    @property
+    def member(self) -> Member | None:
+        """The last member of this life."""
+        return self._endpoint.member if self._endpoint is not None else None
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes that the network has for this life, and its program has not taken."""
+        return self._endpoint.inbox_bytes if self._endpoint is not None else 0
 
     def trace(self, *what: object) -> None:
         self._sim.trace.add(self.life.name, *what)
 
     def cut_off(self) -> None:
         """Cut this life off from the other nodes."""
-        if self._group is not None and self._group.endpoint.up:
-            self._sim.network.kill(self._group.endpoint)
+        if self._endpoint is not None and self._endpoint.up:
+            self._sim.network.kill(self._endpoint)
 
 
 Program = Callable[[SimNode], Awaitable[None]]
@@ -129,9 +149,13 @@ class Sim:
         """Return the node's medium, to slow it, fill it, or make it fail."""
         return self._platters[node]
 
-    def new_member(self, node: int) -> Member:
-        self._members[node] += 1
-        return Member(node, self._members[node])
+    def new_member(self, node: int, incarnation: int | None = None) -> Member:
+        """Return a member of a node, with a given number or the next one."""
+        life = self._members[node] + 1 if incarnation is None else incarnation
+        if life <= self._members[node]:
+            raise Misuse(f"node {node} was {node}.{self._members[node]} before, and cannot be {node}.{life}")
+        self._members[node] = life
+        return Member(node, life)
 
     def missed(self, after: Position, before: View) -> list[View | Delivered]:
         """Return what a member has to apply from a position up to its cut.
@@ -159,7 +183,7 @@ class Sim:
             raise Misuse(f"node {number} is running; crash it first")
         self._boots[number] += 1
         life = Life(f"node {number}, boot {self._boots[number]}")
-        node = SimNode(self, number, life)
+        node = self._new_node(number, life)
         self.running[number] = node
         self.trace.add("sim", "boot", life.name)
         context = copy_context()
@@ -173,6 +197,9 @@ class Sim:
                 self.loop.failures.append(error)
 
         self.loop.create_task(main(), name=f"program {life.name}", context=context)
+
+    def _new_node(self, number: int, life: Life) -> SimNode:
+        return SimNode(self, number, life)
 
     def crash(self, number: int, survival: float | None = None) -> None:
         """Stop the node between two instructions; its disk keeps synced data and some more."""
@@ -193,7 +220,18 @@ class Sim:
         self.trace.add("sim", "split", *sides)
         self.network.split(*sides)
 
+    def cut(self, *links: tuple[int, int]) -> None:
+        """Cut links, each in one direction: `(1, 2)` carries what 1 sends to 2."""
+        self.trace.add("sim", "cut", *links)
+        self.network.cut(*links)
+
+    def jump(self, number: int, seconds: float) -> None:
+        """Set the node's wall clock ahead or back; its monotonic clock runs on."""
+        self.trace.add("sim", "jump", number, seconds)
+        self.running[number].clock.jump(seconds)
+
     def heal(self) -> None:
+        """Connect all nodes in both directions."""
         self.trace.add("sim", "heal")
         self.network.split()
 
