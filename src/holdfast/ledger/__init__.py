@@ -10,7 +10,17 @@ from holdfast.lazy import loader
 if TYPE_CHECKING:
     from holdfast.ledger.acks import AckState, pack_bits
     from holdfast.ledger.closing import Closing
-    from holdfast.ledger.layout import FILE_HEADER, FORMAT, LEDGERS, TOPICS, LedgerFile
+    from holdfast.ledger.layout import (
+        FILE_HEADER,
+        FORMAT,
+        LEDGERS,
+        LOCAL,
+        LOCK,
+        SNAPSHOTS,
+        TOPICS,
+        Extent,
+        LedgerFile,
+    )
     from holdfast.ledger.ledgers import LedgerInfo, LedgerTable
     from holdfast.ledger.recovery import require_no_strangers
     from holdfast.ledger.store import Files, NativeFiles, Recovered, Store, StoreStats
@@ -28,8 +38,12 @@ else:
                 "FILE_HEADER",
                 "FORMAT",
                 "LEDGERS",
+                "LOCAL",
+                "LOCK",
                 "LedgerFile",
+                "SNAPSHOTS",
                 "TOPICS",
+                "Extent",
             ),
             "ledgers": (
                 "LedgerInfo",
@@ -55,9 +69,13 @@ __all__ = [
     "FILE_HEADER",
     "FORMAT",
     "LEDGERS",
+    "LOCAL",
+    "LOCK",
+    "SNAPSHOTS",
     "TOPICS",
     "AckState",
     "Closing",
+    "Extent",
     "Files",
     "LedgerFile",
     "LedgerInfo",

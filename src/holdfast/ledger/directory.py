@@ -64,6 +64,8 @@ class OpenDirectory:
     """Ledger files that recovery wrote to."""
     moving: dict[int, asyncio.Future[None]] = field(default_factory=dict)
     """Ledgers that are moved into another file: their reads wait."""
+    missing: set[int] = field(default_factory=set)
+    """Ledgers that are fetched from other members; they are not read (**I252**)."""
     pins: int = 0
 
     async def file_of(self, ledger: int) -> LedgerFile:

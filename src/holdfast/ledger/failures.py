@@ -64,6 +64,8 @@ class FailureRecovery:
         """One task at a time handles files that other code has removed."""
         self._turn = asyncio.Lock()
         """One ledger is rewritten at a time."""
+        self.full_since_ns: int | None = None
+        """Since when the writer waits for room, without any progress."""
         self.suspect = False
         """`sync = os`: a sync has failed, and no snapshot has been taken since."""
         self.rewritten = 0
@@ -121,6 +123,8 @@ class FailureRecovery:
         """Release the reserve; if it is in use already, wait a little."""
         self._want_snapshot()  # a snapshot may make room
         if not await self._opened.space.release():
+            if self.full_since_ns is None:
+                self.full_since_ns = self._opened.clock.monotonic_ns()
             await self._opened.clock.sleep(WAIT_S)
 
     async def _mend_journal(self, progress: Progress, op: str, number: int, where: str) -> None:

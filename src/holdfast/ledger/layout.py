@@ -3,6 +3,9 @@
 ```
  holdfast                          format version and incarnation; named last: without it there is no store
  lock                              held by the one process that has the store open; names that process
+ life                              the number of this node's life in its cluster, and the next one is higher
+ incomplete                        the directory is being replaced by a copy of another member's; never served
+ survivor                          an administrator's request: go on from this directory alone
  reserve                           deleted when the disk is full, so that acks and deletes still work
  journal/0000000000000001          rounds, each at a multiple of 4096 bytes
  journal/spare0 …                  the next journal files, ready to be renamed
@@ -35,6 +38,11 @@ from holdfast.ids import require_left
 FORMAT = "holdfast"
 LOCK = "lock"
 RESERVE = "reserve"
+LIFE = "life"
+INCOMPLETE = "incomplete"
+SURVIVOR = "survivor"
+LOCAL = "local"
+"""Directory of a member's unreplicated topics: a data directory of its own."""
 JOURNAL = "journal"
 LEDGERS = "ledgers"
 SNAPSHOTS = "snapshots"

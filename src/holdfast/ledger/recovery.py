@@ -29,13 +29,17 @@ from holdfast.ledger.layout import (
     DIRECTORIES,
     FILE_HEADER,
     FORMAT,
+    INCOMPLETE,
     JOURNAL,
     LEDGERS,
+    LIFE,
+    LOCAL,
     LOCK,
     NEW,
     PAGE,
     RESERVE,
     SNAPSHOTS,
+    SURVIVOR,
     Extent,
     FileKind,
     LedgerFile,
@@ -113,18 +117,43 @@ class Recovered:
 # -- the directory ------------------------------------------------------------------------------------
 
 
-async def prepare(disk: Disk, randomness: Randomness, journal_bytes: int) -> tuple[bytes, bool]:
+async def prepare(
+    disk: Disk, randomness: Randomness, journal_bytes: int, updating: bool = False
+) -> tuple[bytes, bool]:
     """Return the directory's incarnation, and whether this call created it. The caller holds the lock.
 
+    `updating`: the caller knows which files are missing, and fetches them.
+
     Raises:
-        Misuse: the directory holds other files.
+        Misuse: the directory holds other files, or is incomplete.
         Corrupt: the directory holds data, and its format file is missing.
         LayoutMismatch: another version created the directory.
     """
     names = set(await disk.list(""))
+    if INCOMPLETE in names and not updating:
+        raise Misuse(
+            f"the file {INCOMPLETE} says that a copy from another member did not end. Start it as a member "
+            "of its cluster, which copies again; or use another directory"
+        )
     if FORMAT not in names:
         return await _format(disk, randomness, journal_bytes, names), True
     return await read_format(disk), False
+
+
+async def require_no_member(disk: Disk) -> None:
+    """Refuse to open the directory of a cluster's node outside of its cluster.
+
+    Events that are written alone look stable: no other node has to hold them. An election would prefer
+    them to what the cluster has confirmed meanwhile.
+
+    Raises:
+        Misuse: the directory has the number of a life in a cluster.
+    """
+    if LIFE in await disk.list(""):
+        raise Misuse(
+            "this directory is that of a node of a cluster; start it as a member, or ask another member. To "
+            f"take it out of its cluster for good, remove the file {LIFE}"
+        )
 
 
 async def read_format(disk: Disk) -> bytes:
@@ -143,7 +172,8 @@ async def write_format(disk: Disk, incarnation: bytes) -> None:
 
 def require_no_strangers(names: set[str]) -> None:
     """Refuse to create a store in a directory with other files."""
-    strangers = names - {LOCK, FORMAT + NEW, RESERVE, *DIRECTORIES}
+    members = {name + end for name in (LIFE, INCOMPLETE, SURVIVOR) for end in ("", NEW)}
+    strangers = names - {LOCK, LOCAL, FORMAT + NEW, RESERVE, *DIRECTORIES, *members}
     if strangers:
         raise Misuse(
             f"this directory holds other files ({', '.join(sorted(strangers)[:3])}) and no file "
@@ -336,6 +366,8 @@ class Recovery:
     fresh: bool
     make_room: Callable[[], Awaitable[bool]]
     """Called when the disk is full; `True` if it has freed space."""
+    missing: frozenset[int] = frozenset()
+    """Ledgers that are fetched later. Events behind the snapshot do not write to them."""
     ends: LedgerEnds = field(init=False)
     ending: Ending = field(init=False)
     cut_at: Position | None = None
@@ -405,14 +437,15 @@ class Recovery:
         sizes = await self.disk.sizes(LEDGERS)
         for file, extent in self.base.meta.extents().items():
             name, index = f"{file.stem}.data", f"{file.stem}.index"
-            if name not in sizes and self.base.fell_back:
+            if file.ledger in self.missing:
+                continue
+            if name not in sizes:  # a later event may have removed it: see `_require_ledgers`
                 self.ends.absent.add(file)
                 continue
             if sizes.get(name, -1) < extent.size:
-                what = f"ends at offset {sizes[name]}" if name in sizes else "is missing"
                 raise Corrupt(
-                    f"{file.data_path} {what}, but its first {extent.size} bytes were confirmed; "
-                    "restore a backup"
+                    f"{file.data_path} ends at offset {sizes[name]}, but its first {extent.size} bytes were "
+                    "confirmed; restore a backup"
                 )
             if sizes.get(index, -1) < extent.index_size:
                 self.base.notes.append(f"{file.index_path} was incomplete and was rebuilt from the data")

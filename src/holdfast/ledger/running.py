@@ -29,7 +29,7 @@ FRESH_BYTES = 32 << 20
 SWEEP = 16
 """After this many snapshots every name is checked for files that are not needed."""
 CLOSING_S = 60.0
-"""How long a close waits for the last events to be durable, and for the last snapshot."""
+"""How long a close waits for the last events to be durable, and for the last snapshot, by default."""
 PATIENCE_S = 10.0
 """How long after a failed snapshot the next one is tried."""
 
@@ -103,10 +103,27 @@ class Running:
         self._require_alive()
         await self._snapshot(clean=False)
 
+    def journal_end(self) -> tuple[Place, int]:
+        self._require_alive()
+        self._told()
+        return self._rotation.place(self._progress)
+
     async def rescue(self, ledger: int) -> bool:
         """Rewrite a ledger whose file is gone; `False` if that is not possible."""
         self._require_alive()
         return await self._failures.rescue(ledger)
+
+    @property
+    def stalled_s(self) -> float:
+        """Seconds for which events wait for room on a full disk; 0.0: none waits."""
+        since = self._failures.full_since_ns
+        if (
+            since is None
+            or self._failed is not None
+            or self._progress.durable_d >= self.machine.log.next_d - 1
+        ):
+            return 0.0
+        return (self.opened.clock.monotonic_ns() - since) / 1e9
 
     def stats(self) -> StoreStats:
         opened, log = self.opened, self.machine.log
@@ -129,13 +146,13 @@ class Running:
             failed=str(self._failed or ""),
         )
 
-    async def stop(self, clean: bool) -> None:
+    async def stop(self, clean: bool, within_s: float = CLOSING_S) -> None:
         """Stop; with `clean`, first take a last snapshot if it is ready in time."""
         whole = False
         try:
             if clean and self._failed is None:
                 with contextlib.suppress(HoldfastError, OSError):  # TimeoutError is an OSError
-                    async with asyncio.timeout(CLOSING_S):
+                    async with asyncio.timeout(within_s):
                         await self._finish()
                     whole = True
         finally:
@@ -222,6 +239,7 @@ class Running:
         if self._has_grown() and not self._lock.locked():
             self._wanted.set()
         if progress.durable_d > before.durable_d:
+            self._failures.full_since_ns = None
             self._reached(progress.durable_d)
 
     def _reached(self, d: int) -> None:

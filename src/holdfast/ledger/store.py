@@ -16,13 +16,13 @@ Needs from below: a `Disk`, and for the core's writer the path of the same direc
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Literal, Protocol
 
 from holdfast._core import Entries, Log, at
-from holdfast.errors import Closed, HoldfastError, Misuse, NotFound
+from holdfast.errors import Busy, Closed, HoldfastError, Misuse, NotFound
 from holdfast.group import Position
 from holdfast.ledger import recovery
 from holdfast.ledger.closing import Closing
@@ -31,15 +31,15 @@ from holdfast.ledger.files.entries import LedgerReader, NativeReader
 from holdfast.ledger.journal import files as journal_files
 from holdfast.ledger.journal.files import JournalFiles
 from holdfast.ledger.journal.rotation import JournalRotation
-from holdfast.ledger.layout import JOURNAL, LEDGERS, LOCK, PAGE, Place, journal_path
+from holdfast.ledger.layout import JOURNAL, LEDGERS, LOCK, PAGE, LedgerFile, Place, journal_path
 from holdfast.ledger.recovery import Recovered, Recovery, StateMachine
-from holdfast.ledger.running import Running
+from holdfast.ledger.running import CLOSING_S, Running
 from holdfast.ledger.snapshot import capture as snapshot_capture
 from holdfast.ledger.snapshot.format import Meta
 from holdfast.ledger.space import Space, no_space
 from holdfast.ledger.store_options import StoreOptions, SyncMode, journal_missed
 from holdfast.ledger.writer import NativeWriter, RoundWriter
-from holdfast.system import Clock, Disk, Randomness, SystemDisk
+from holdfast.system import Clock, Disk, Lock, Randomness, SystemDisk
 
 __all__ = ["Files", "NativeFiles", "Recovered", "StateMachine", "Store", "StoreOptions", "StoreStats"]
 
@@ -123,26 +123,35 @@ class Store:
         files: Files,
         options: StoreOptions | None = None,
         upto: Position | Literal["stable"] | None = None,
+        lock: Lock | None = None,
+        missing: Set[int] | None = None,
     ) -> Store:
         """Lock the directory, create it if needed, and find the snapshot to start from.
 
         `files` are those of the same directory. `upto` cuts the events after this position, or after the last
-        position that was known to be stable.
+        position that was known to be stable. `lock` is the directory's, if the caller has it; the store
+        releases it. `missing` are ledgers that this member fetches while it serves; with any, the mark
+        `incomplete` is expected.
 
         Raises:
             Locked: another process has this directory open.
             Corrupt, LayoutMismatch: not one snapshot can be used.
-            Misuse: the directory holds files that are not a store's.
+            Misuse: the directory holds files that are not a store's, or is a cluster node's without `lock`.
             NoSpace: there is not enough room for the journal.
         """
         options = options or StoreOptions()
         if possible := journal_missed(options.journal_bytes):
             raise Misuse(f"journal_bytes is {options.journal_bytes}; use {possible}")
-        lock = await disk.lock(LOCK)
+        member = lock is not None  # it locks before it joins, and asks here after that
+        lock = lock or await disk.lock(LOCK)
         try:
             at("recover_locked")
+            if not member:
+                await recovery.require_no_member(disk)
             with no_space("its journal could not be created"):
-                incarnation, fresh = await recovery.prepare(disk, randomness, options.journal_bytes)
+                incarnation, fresh = await recovery.prepare(
+                    disk, randomness, options.journal_bytes, updating=bool(missing)
+                )
             if fresh and isinstance(files, NativeFiles):  # make the directory's own name durable, too
                 await SystemDisk(Path(files.path).resolve().parent).sync_directory("")
             base = await recovery.find_base(disk, incarnation)
@@ -155,6 +164,7 @@ class Store:
                 space=Space(disk, options.reserve_bytes),
                 files=JournalFiles(disk, incarnation, options.journal_bytes),
                 kept=base.kept,
+                missing=set(missing or ()),
             )
             store = cls(opened, base, files, fresh)
             store._upto = upto
@@ -173,7 +183,10 @@ class Store:
         opened, base = self._opened, self._base
         with no_space("the ends of its ledgers could not be written"):
             await opened.space.open()
-            found = Recovery(opened.disk, opened.incarnation, base, self._fresh, opened.space.release)
+            release = opened.space.release
+            found = Recovery(
+                opened.disk, opened.incarnation, base, self._fresh, release, frozenset(opened.missing)
+            )
             report = await found.run(machine, self._upto)
             opened.generations.update(found.ends.generations())
             opened.unsynced |= found.ends.touched
@@ -262,7 +275,9 @@ class Store:
 
         Raises:
             Corrupt: the first of them is damaged; the text has file and offset.
+            Busy: the ledger is not here yet.
         """
+        self._require_here(ledger, label)
         what = (first_ordinal, entry, count_max, size_max, label)
         try:
             return await self._reader.read(await self._opened.file_of(ledger), *what)
@@ -272,8 +287,35 @@ class Store:
             return await self._reader.read(await self._opened.file_of(ledger), *what)
 
     async def time(self, ledger: int, entry: int) -> int:
-        """Return the log time of one entry, in ns since the epoch."""
+        """Return the log time of one entry, in ns since the epoch.
+
+        Raises:
+            Busy: the ledger is not here yet.
+        """
+        self._require_here(ledger)
         return await self._reader.time(await self._opened.file_of(ledger), entry)
+
+    # -- ledgers that are fetched from other members ---------------------------------------------------
+
+    @property
+    def missing(self) -> Set[int]:
+        """The numbers of ledgers that are not here yet. They are not read."""
+        return self._opened.missing
+
+    def arrived(self, ledger: int) -> None:
+        """Note that a missing ledger is here, durably, or that it is not needed."""
+        self._opened.missing.discard(ledger)
+
+    async def file_of(self, ledger: int) -> LedgerFile:
+        """Return the file of a ledger that exists here."""
+        return await self._opened.file_of(ledger)
+
+    def _require_here(self, ledger: int, label: int = 0) -> None:
+        if ledger in self._opened.missing:
+            raise Busy(
+                f"ledger {label or ledger} is not here yet: this member is being updated, and fetches "
+                f"{len(self._opened.missing)} ledgers from other members; ask another member, or wait"
+            )
 
     async def flush(self) -> None:
         """Wait until all events that were applied before this call are durable.
@@ -296,24 +338,39 @@ class Store:
         """Keep all files while a backup copies the newest snapshot, which is returned."""
         return self._opened.pin()
 
+    def journal_end(self) -> tuple[Place, int]:
+        """Return where the journal's next round goes, and the last D before it."""
+        return self._alive().journal_end()
+
+    @property
+    def disk(self) -> Disk:
+        """The disk of the directory."""
+        return self._opened.disk
+
+    @property
+    def stalled_s(self) -> float:
+        """Seconds for which events wait for room on a full disk; 0.0: none waits."""
+        return 0.0 if self._running is None else self._running.stalled_s
+
     def stats(self) -> StoreStats:
         """Return sizes and counts of this store."""
         return self._alive().stats()
 
-    async def close(self, clean: bool = True) -> None:
+    async def close(self, clean: bool = True, within_s: float = CLOSING_S) -> None:
         """Make all events durable, take a last snapshot, and unlock the directory.
 
         A second call does nothing.
 
-        Without `clean`, and after a failure, it only stops, and the next start recovers.
+        Without `clean`, after a failure, and if that is not done in time, it only stops, and the next start
+        recovers.
         """
-        await self._closing(lambda: self._close(clean))
+        await self._closing(lambda: self._close(clean, within_s))
 
-    async def _close(self, clean: bool) -> None:
+    async def _close(self, clean: bool, within_s: float) -> None:
         """Stop, and release the lock last: until then a task may still write."""
         try:
             if self._running is not None:
-                await self._running.stop(clean)
+                await self._running.stop(clean, within_s)
         finally:
             await self._reader.close()
             await self._opened.lock.release()

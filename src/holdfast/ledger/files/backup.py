@@ -30,6 +30,7 @@ from holdfast.ledger.layout import (
     DIRECTORIES,
     FILE_HEADER,
     FORMAT,
+    INCOMPLETE,
     LOCK,
     NEW,
     PAGE,
@@ -136,6 +137,8 @@ async def backup_disk(source: Disk, target: Disk) -> Copied:
     """Like `backup`, on any disks."""
     lock = await source.lock(LOCK)
     try:
+        if INCOMPLETE in await source.list(""):
+            raise Corrupt(f"{INCOMPLETE}: a copy from another member did not end; back up another member")
         incarnation = await recovery.read_format(source)
         base = await recovery.find_base(source, incarnation)
         if base.fell_back:

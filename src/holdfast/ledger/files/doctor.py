@@ -28,6 +28,7 @@ from holdfast.ledger.layout import (
     DIRECTORIES,
     FILE_HEADER,
     FORMAT,
+    INCOMPLETE,
     INDEX_ENTRY,
     JOURNAL,
     LEDGERS,
@@ -150,6 +151,10 @@ class _Doctor:
         self.tell(file, offset, what, advice, grave=False)
 
     async def look(self) -> None:
+        if INCOMPLETE in await self.disk.list(""):
+            what = "a copy from another member did not end"
+            self.tell(INCOMPLETE, None, what, "start it as a member of its cluster, which copies again")
+            return
         if not await self._format():
             return
         await self._snapshots()

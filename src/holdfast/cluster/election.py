@@ -1,0 +1,208 @@
+"""Choose whose directory continues when no member of a view serves.
+
+That is so at the first start, and after a power cut.
+
+`decide` is a function of what the members of a quorate view have said, and of the configured nodes. All
+members get the same hellos in the same order, so all decide the same.
+
+| what the hellos say, first match                                          | outcome                  |
+|---------------------------------------------------------------------------|--------------------------|
+| one node is the administrator's survivor, and has a whole store           | FORCED: that node        |
+| two nodes are                                                             | REFUSE                   |
+| stores of different clusters                                              | REFUSE, naming both      |
+| no store, and every configured node is there                              | BOOTSTRAP: lowest node   |
+| one store, of a broker alone, or nothing of it was ever stable; all other | SEED: that node          |
+| configured nodes are there, and fresh                                     |                          |
+| fewer than n − majority + 1 nodes are counted                             | WAIT for the others      |
+| a store that has all that can be stable (`_has_all`)                      | ELECT: the longest such  |
+| otherwise                                                                 | WAIT for the others      |
+
+*Counted* is a whole store of the cluster, unless a broker alone has written to it since (`_was_alone`). Such
+events look stable to it, and no other node held them. A store whose copy did not end counts as a witness
+that holds nothing. The candidate's history must have a view in which that copy was begun (`CutMark`).
+
+**Why nothing stable is lost.** Let e be stable. A majority M has held e and all before it in e's view, or
+has held a later view that includes e. At most majority − 1 nodes are not counted, so a counted node T was in
+M. The elected store S has all that can be stable of T:
+
+1. *S went through T's last view into a later one.* A primary view contains all that was stable before it
+   (I26). T has no event outside its last view's past but those of the view itself, so S has e.
+2. *T ends at or before an event that S knows to be stable.* Two members never know different stable events
+   (I21), so S has what was stable up to there.
+3. *Otherwise* S and T are compared frame by frame, from where both are known to agree. Take the first D
+   where T has a frame that S does not have. The nodes that list it can hold it, and those that are not
+   counted. Unless they are a majority, neither that frame nor a later one of T was stable. If they may be
+   one, S is not elected. A frame of T's last view can only be held by members of that view. A later view that
+   has it would be in a counted store, which is compared as T, too.
+
+A witness W held e only before its cut V. S has V in its history, and V is a primary view: rule 1. In V and
+later views W held nothing, so it is not among the holders of rule 3.
+
+With all nodes counted a store is always found: at each fork at most one branch has a majority of holders.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from holdfast.cluster.hello import Hello
+
+
+class Outcome(enum.Enum):
+    """Outcomes of an election."""
+
+    ELECT = "elect"
+    BOOTSTRAP = "bootstrap"
+    SEED = "seed"
+    FORCED = "forced"
+    WAIT = "wait"
+    REFUSE = "refuse"
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The outcome of an election, for members and for the status."""
+
+    outcome: Outcome
+    node: int | None = None
+    """The node whose directory continues."""
+    waits_for: tuple[int, ...] = ()
+    reason: str = ""
+
+
+def decide(hellos: Sequence[Hello], nodes: Sequence[int]) -> Decision:
+    """Choose the node whose directory continues. See the table above.
+
+    Example:
+        >>> decide([Hello(1, fresh=True), Hello(2, fresh=True)], nodes=(1, 2)).node
+        1
+        >>> decide([Hello(1, fresh=True), Hello(2, fresh=True)], nodes=(1, 2, 3)).waits_for
+        (3,)
+    """
+    present = sorted(hellos, key=lambda hello: hello.node)
+    absent = tuple(sorted(set(nodes) - {hello.node for hello in present}))
+    majority = len(nodes) // 2 + 1
+    whole = [hello for hello in present if not hello.fresh and hello.complete]
+    forced = [hello for hello in whole if hello.forced]
+    if len(forced) == 1:
+        return Decision(Outcome.FORCED, forced[0].node, reason="an administrator chose it as the survivor")
+    if forced:
+        who = " and ".join(str(hello.node) for hello in forced)
+        return Decision(Outcome.REFUSE, reason=f"nodes {who} are both chosen as the survivor; withdraw one")
+    clusters = {hello.cluster: hello.node for hello in reversed(whole)}
+    if len(clusters) > 1:
+        names = " and ".join(f"{key.hex()} (node {node})" for key, node in sorted(clusters.items()))
+        return Decision(
+            Outcome.REFUSE,
+            reason=f"the nodes hold data of different clusters: {names}; give all but one an empty directory",
+        )
+    others = [hello for hello in present if hello not in whole]
+    if not absent and all(hello.fresh for hello in others):
+        if not whole:
+            return Decision(Outcome.BOOTSTRAP, present[0].node, reason="all nodes are new")
+        if len(whole) == 1 and _is_seed(whole[0], majority):
+            return Decision(Outcome.SEED, whole[0].node, reason="it has the only store, the others are new")
+    alone = [hello for hello in whole if _was_alone(hello, majority)]
+    counted = [hello for hello in whole if hello not in alone]
+    return _elect(counted, others + alone, absent, nodes)
+
+
+def _was_alone(hello: Hello, majority: int) -> bool:
+    """Return whether a broker alone wrote the end of a store."""
+    return hello.last_view is not None and len(hello.last_view.nodes) == 1 and majority > 1
+
+
+def _is_seed(hello: Hello, majority: int) -> bool:
+    """Return whether a store alone can be the beginning of a cluster.
+
+    Its last view was too small for this cluster, so a broker alone wrote it. Or it knows nothing stable: it
+    was the first of a cluster that ended before others had copied it.
+    """
+    return hello.last_view is None or len(hello.last_view.nodes) < majority or hello.stable_d == 0
+
+
+def _elect(
+    whole: list[Hello], others: list[Hello], absent: tuple[int, ...], nodes: Sequence[int]
+) -> Decision:
+    majority = len(nodes) // 2 + 1
+    needed = len(nodes) - majority + 1
+    best: Hello | None = None
+    most = 0
+    for candidate in whole:
+        counted = {
+            hello.node for hello in (*whole, *(each for each in others if _is_witness(each, candidate)))
+        }
+        most = max(most, len(counted))
+        if len(counted) < needed:
+            continue
+        unknown = set(nodes) - counted
+        sound = all(_has_all(candidate, other, whole, unknown, majority) for other in whole)
+        if sound and (best is None or _length(candidate) > _length(best)):
+            best = candidate
+    if best is not None:
+        return Decision(Outcome.ELECT, best.node, reason="its store has all that can be stable")
+    why = _why(whole, others, most, needed)
+    return Decision(Outcome.WAIT, waits_for=absent or tuple(hello.node for hello in others), reason=why)
+
+
+def _length(hello: Hello) -> tuple[int, int]:
+    view = hello.last_view
+    return (0 if view is None else view.view, hello.last_d)
+
+
+def _why(whole: list[Hello], others: list[Hello], counted: int, needed: int) -> str:
+    if counted < needed:
+        missing = [f"node {other.node} " + _lacks(other) for other in others]
+        return f"{counted} of {needed} needed stores are here" + "".join(f"; {each}" for each in missing)
+    return "the stores differ at their ends, and those that are missing decide which one was confirmed"
+
+
+def _lacks(hello: Hello) -> str:
+    if hello.fresh:
+        return "has an empty directory"
+    if hello.complete:
+        return "was served alone, outside of the cluster (give it an empty directory, or see cluster survive)"
+    return f"is damaged ({hello.damage})" if hello.damage else "has an incomplete copy"
+
+
+def _is_witness(hello: Hello, candidate: Hello) -> bool:
+    """Return whether an incomplete store held nothing that the candidate can lack."""
+    seen = {(mark.view, mark.check) for mark in candidate.history}
+    return any((cut.view, cut.check) in seen for cut in hello.cuts)
+
+
+def _has_all(mine: Hello, other: Hello, whole: list[Hello], unknown: set[int], majority: int) -> bool:
+    """Return whether `mine` has all events of `other` that can be stable."""
+    if other is mine or other.last_d <= mine.stable_d:
+        return True
+    last = other.last_view
+    if last is not None and last in mine.history[:-1]:
+        return True
+    ours = {frame.last_d: frame for frame in mine.frames}
+    # The same frame at the same position has the same past: a branch that leaves an event out has all later
+    # ones at lower positions.
+    common = max((each.last_d for each in other.frames if ours.get(each.last_d) == each), default=0)
+    agreed = max(common, min(mine.stable_d, other.stable_d))
+    if other.start_d > agreed:
+        return False  # the other's list does not reach back to where both agree
+    for frame in other.frames:
+        if frame.last_d <= max(agreed, mine.start_d):
+            continue  # below `start_d` a difference would mean that no later event of the other was stable
+        if frame.last_d <= mine.stable_d:
+            return True  # here `mine` has a stable event, so the other's was not
+        holders = sum(_may_hold(each, frame.last_d, other) for each in whole)
+        if last is not None and frame.view == last.view:
+            unknown = unknown & set(last.nodes)  # a later view that has the frame is another store's
+        return holders + len(unknown) < majority
+    return True
+
+
+def _may_hold(store: Hello, d: int, other: Hello) -> bool:
+    """Return whether a store may have the frame that `other` has at D."""
+    if d > store.last_d:
+        return False
+    if d <= store.start_d:
+        return True  # not listed any more
+    return {f.last_d: f for f in store.frames}.get(d) == {f.last_d: f for f in other.frames}[d]
