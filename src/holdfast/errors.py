@@ -71,6 +71,17 @@ class Corrupt(HoldfastError):
     """
 
 
+class BadSchema(HoldfastError):
+    """The definition of a schema is not valid for its type, or is too large."""
+
+
+class IncompatibleSchema(HoldfastError):
+    """A schema does not fit those of its topic.
+
+    The text names the strategy and the field.
+    """
+
+
 class LayoutMismatch(HoldfastError):
     """The segment is from another version of the library, or has other parameters."""
 
@@ -176,6 +187,7 @@ class Terminated(HoldfastError):
 __all__ = [
     "AuthenticationFailed",
     "BadConfiguration",
+    "BadSchema",
     "Busy",
     "Closed",
     "Corrupt",
@@ -187,6 +199,7 @@ __all__ = [
     "Fenced",
     "Full",
     "HoldfastError",
+    "IncompatibleSchema",
     "LayoutMismatch",
     "LimitReached",
     "Locked",

@@ -22,7 +22,12 @@ _NAME = re.compile(f"[^{_NEVER}]+")
 _PART = re.compile(f"[^\x00-,/;<>-@\\[-\\^`{{-~{_NEVER}]+")
 """The characters of a tenant or namespace: those of Pulsar (letters, digits, `_.=:-`), and non-ASCII ones."""
 
-FULL_NAME_BYTES_MAX = len("persistent://") + NAME_BYTES_MAX + 1 + NAME_BYTES_MAX
+_PARTITION = re.compile(r"(.+)-partition-(0|[1-9][0-9]{0,8})", re.DOTALL)
+
+NON_PERSISTENT = "non-persistent://"
+"""Beginning of the full names of non-persistent topics."""
+
+FULL_NAME_BYTES_MAX = len(NON_PERSISTENT) + NAME_BYTES_MAX + 1 + NAME_BYTES_MAX
 """The longest full name of a topic: its namespace and its own name."""
 
 INGEST = "holdfast.ingest."
@@ -60,7 +65,8 @@ class TopicName(NamedTuple):
         require_is_text(name, "a topic")
         domain, colon, path = name.rpartition("://")
         if colon and domain != "persistent":
-            raise Unsupported(f"{shown(name)} is not a persistent topic; the broker has no others")
+            words = "others are reached by clients of a server, and by its HTTP paths"
+            raise Unsupported(f"{shown(name)} is not a persistent topic; {words}")
         parts = path.split("/", 2)
         if len(parts) == 1 and not colon:
             parts = ["public", "default", path]
@@ -110,7 +116,7 @@ def namespace_of(topic: str) -> str:
         >>> namespace_of("persistent://shop/eu/orders")
         'shop/eu'
     """
-    return "/".join(topic.removeprefix("persistent://").split("/", 2)[:2])
+    return "/".join(topic.partition("://")[2].split("/", 2)[:2])
 
 
 def topic_name(name: str) -> str:
@@ -124,6 +130,49 @@ def topic_name(name: str) -> str:
         Misuse: the text is not the name of a topic.
     """
     return str(TopicName.parse(name))
+
+
+def any_topic_name(name: str) -> str:
+    """Return the full name of a topic, also of a non-persistent one.
+
+    Example:
+        >>> any_topic_name("non-persistent://public/default/levels")
+        'non-persistent://public/default/levels'
+
+    Raises:
+        Misuse: the text is not the name of a topic.
+    """
+    require_is_text(name, "a topic")
+    if not name.startswith(NON_PERSISTENT):
+        return topic_name(name)
+    path = name.removeprefix(NON_PERSISTENT)
+    return NON_PERSISTENT + topic_name(f"persistent://{path}").partition("://")[2]
+
+
+def is_persistent(full: str) -> bool:
+    """Return whether a full name is that of a persistent topic."""
+    return not full.startswith(NON_PERSISTENT)
+
+
+def partition_name(topic: str, index: int) -> str:
+    """Return the name of a partition of a topic.
+
+    Example:
+        >>> partition_name("orders", 3)
+        'orders-partition-3'
+    """
+    return f"{topic}-partition-{index}"
+
+
+def partition_of(name: str) -> tuple[str, int] | None:
+    """Split the name of a partition into topic and index; None: another name.
+
+    Example:
+        >>> partition_of("orders-partition-3"), partition_of("orders"), partition_of("orders-partition-03")
+        (('orders', 3), None, None)
+    """
+    found = _PARTITION.fullmatch(name)
+    return None if found is None else (found[1], int(found[2]))
 
 
 def checked_name(name: str, of: str) -> str:

@@ -27,21 +27,42 @@ if TYPE_CHECKING:
     from holdfast.broker.api.stage import Stage, StageReceipt, Stages
     from holdfast.broker.broker import Broker
     from holdfast.broker.dispatch.dispatcher import Dispatcher
-    from holdfast.broker.dispatch.types import ConsumerStats, DispatcherStats
+    from holdfast.broker.dispatch.types import ConsumerStats, DispatcherStats, KeyStats
     from holdfast.broker.events.notices import (
+        NameChanged,
         Notice,
+        PartitionsChanged,
         ProducerGone,
         TopicAdded,
         TopicClosed,
         TopicGone,
+        Unloaded,
     )
     from holdfast.broker.events.outcomes import ProducerOpened, Published
     from holdfast.broker.events.stages import stage_digest
+    from holdfast.broker.key_shared import KeyShared
+    from holdfast.broker.member_state import MemberInfo, Setting
+    from holdfast.broker.membership import Membership, owner_of
     from holdfast.broker.options import COUNT_MOST, SECONDS_MOST, VISITING, BrokerOptions
+    from holdfast.broker.partitioned import PartitionedTopics
+    from holdfast.broker.partitions import PARTITIONS_MAX, AutoCreation
     from holdfast.broker.quota import Quota, properties_size
-    from holdfast.broker.state import Access, Policies, SubscriptionState, SubscriptionType
+    from holdfast.broker.state import (
+        STRATEGIES,
+        Access,
+        Policies,
+        Strategy,
+        SubscriptionState,
+        SubscriptionType,
+    )
     from holdfast.broker.telemetry.metrics import HELP, Page, Sample, label
-    from holdfast.broker.telemetry.stats import BrokerStats, LedgerStats, SubscriptionStats, TopicStats
+    from holdfast.broker.telemetry.stats import (
+        BrokerStats,
+        ExchangeStats,
+        LedgerStats,
+        SubscriptionStats,
+        TopicStats,
+    )
     from holdfast.broker.telemetry.traffic import Counts, Handed
     from holdfast.broker.topic import Topic
 
@@ -55,15 +76,21 @@ _MODULES = {
     "api.stage": "Stage StageReceipt Stages",
     "broker": "Broker",
     "dispatch.dispatcher": "Dispatcher",
-    "dispatch.types": "ConsumerStats DispatcherStats",
-    "events.notices": "Notice ProducerGone TopicAdded TopicClosed TopicGone",
+    "dispatch.types": "ConsumerStats DispatcherStats KeyStats",
+    "events.notices": "NameChanged Notice PartitionsChanged ProducerGone TopicAdded TopicClosed TopicGone "
+    "Unloaded",
     "events.outcomes": "ProducerOpened Published",
     "events.stages": "stage_digest",
+    "member_state": "MemberInfo Setting",
+    "membership": "Membership owner_of",
     "options": "COUNT_MOST SECONDS_MOST VISITING BrokerOptions",
+    "partitioned": "PartitionedTopics",
+    "partitions": "PARTITIONS_MAX AutoCreation",
     "quota": "Quota properties_size",
-    "state": "Access Policies SubscriptionState SubscriptionType",
+    "key_shared": "KeyShared",
+    "state": "STRATEGIES Access Policies Strategy SubscriptionState SubscriptionType",
     "telemetry.metrics": "HELP Page Sample label",
-    "telemetry.stats": "BrokerStats LedgerStats SubscriptionStats TopicStats",
+    "telemetry.stats": "BrokerStats ExchangeStats LedgerStats SubscriptionStats TopicStats",
     "telemetry.traffic": "Counts Handed",
     "topic": "Topic",
 }
@@ -84,11 +111,14 @@ __all__ = [
     "COUNT_MOST",
     "HELP",
     "MESSAGE_BYTES",
+    "PARTITIONS_MAX",
     "RUN_BYTES",
     "SECONDS_MOST",
+    "STRATEGIES",
     "VISITING",
     "Access",
     "Admin",
+    "AutoCreation",
     "BlockingAdmin",
     "BlockingBroker",
     "BlockingConsumer",
@@ -103,10 +133,18 @@ __all__ = [
     "Counts",
     "Dispatcher",
     "DispatcherStats",
+    "ExchangeStats",
     "Handed",
+    "KeyShared",
+    "KeyStats",
     "LedgerStats",
+    "MemberInfo",
+    "Membership",
+    "NameChanged",
     "Notice",
     "Page",
+    "PartitionedTopics",
+    "PartitionsChanged",
     "Policies",
     "Producer",
     "ProducerGone",
@@ -116,10 +154,12 @@ __all__ = [
     "Reader",
     "Sample",
     "Sessions",
+    "Setting",
     "Stage",
     "StageReceipt",
     "Stages",
     "Start",
+    "Strategy",
     "SubscriptionState",
     "SubscriptionStats",
     "SubscriptionType",
@@ -128,7 +168,9 @@ __all__ = [
     "TopicClosed",
     "TopicGone",
     "TopicStats",
+    "Unloaded",
     "label",
+    "owner_of",
     "properties_size",
     "stage_digest",
 ]

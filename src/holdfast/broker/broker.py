@@ -6,83 +6,50 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 
 from holdfast._core import Frame
 from holdfast.arguments import checked_patience
 from holdfast.broker.api.admin import Admin
-from holdfast.broker.api.blocking import BlockingBroker, Runner
 from holdfast.broker.api.consumer import Consumer, Reader, Start
+from holdfast.broker.api.moving import Mover
 from holdfast.broker.api.producer import Producer
 from holdfast.broker.api.sessions import Sessions
 from holdfast.broker.api.stage import Stage, StageReceipt, Stages
 from holdfast.broker.dispatch.dispatcher import Dispatcher
+from holdfast.broker.dispatch.ownership import Ownership, Tenure
 from holdfast.broker.dispatch.types import Cursor, DispatchOptions, Submit
 from holdfast.broker.dispatch.volatile import VolatileSubscriptions
 from holdfast.broker.effects import Effects
-from holdfast.broker.engine import Engine, Transfer
+from holdfast.broker.ending import CLOSE_S, require_room, settle_and_leave
+from holdfast.broker.engine import Engine, Joined
 from holdfast.broker.events import Advance, Notice, Revised, SchemaAdd, SubscriptionCreate, TopicCreate
 from holdfast.broker.housekeeping import Housekeeping
+from holdfast.broker.key_shared import KeyShared
 from holdfast.broker.machine import Machine
+from holdfast.broker.membership import Membership
+from holdfast.broker.opening import Opening
 from holdfast.broker.options import BrokerOptions, age_ns
+from holdfast.broker.partitioned import PartitionedTopics
+from holdfast.broker.policy import delivery_times
 from holdfast.broker.quota import Quota
 from holdfast.broker.state import SILENT, Access, Policies, SubscriptionState, SubscriptionType
 from holdfast.broker.telemetry.metrics import Page, Sample, collect, metrics
 from holdfast.broker.telemetry.stats import BrokerStats
 from holdfast.broker.telemetry.traffic import Rates
 from holdfast.broker.topic import Topic
+from holdfast.broker.unreplicated import UnreplicatedTopics
 from holdfast.errors import Closed, Exists, HoldfastError, Misuse, NotFound
-from holdfast.group import Group, LocalGroup, Position
+from holdfast.group import Group, LocalGroup
 from holdfast.ledger import FORMAT, Closing, Files, NativeFiles, Recovered, Store, require_no_strangers
 from holdfast.ledger.files import Publications
 from holdfast.names import namespace_of, topic_name
 from holdfast.system import Clock, Disk, Randomness, SystemClock, SystemDisk, SystemRandomness
 
-CLOSE_S = 30.0
-"""Time that a closing broker waits for events under way. After that their futures fail."""
-
-
 Watcher: TypeAlias = Callable[[Sequence[Notice]], None]
 Meter: TypeAlias = Callable[[], Iterable[Sample]]
-
-
-class Opening:
-    """The result of `Broker.open`: `async with` enters a `Broker`, `with` a `BlockingBroker`."""
-
-    def __init__(self, path: str | Path, options: BrokerOptions) -> None:
-        self._path = Path(path)
-        self._options = options
-        self._broker: Broker | None = None
-        self._runner: Runner | None = None
-
-    async def __aenter__(self) -> Broker:
-        self._broker = await Broker.start(self._path, self._options)
-        return self._broker
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        assert self._broker is not None
-        await self._broker.close()
-
-    def __enter__(self) -> BlockingBroker:
-        self._runner = Runner()
-        try:
-            self._broker = self._runner(Broker.start(self._path, self._options))
-        except BaseException:
-            self._runner.stop()
-            raise
-        return BlockingBroker(self._runner, self._broker)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        assert self._broker is not None
-        assert self._runner is not None
-        self._runner.finish(self._broker.close())
 
 
 class Broker:
@@ -113,7 +80,7 @@ class Broker:
         clock: Clock,
         random: Randomness,
         recovered: Recovered,
-        transfer: Transfer | None = None,
+        foreign: int | None = None,
         publications: Publications | None = None,
     ) -> None:
         self.machine = machine
@@ -123,9 +90,11 @@ class Broker:
         self.clock = clock
         self.random = random
         self.recovered = recovered
-        self.topics: dict[int, Topic] = {
-            state.id: Topic(state, state.ledgers.end, store) for state in machine.state.topics.values()
-        }
+        routed = machine.state.exchanges
+        known = {each.id: Topic(each, each.ledgers.end, store) for each in machine.state.topics.values()}
+        self.topics = {key: topic for key, topic in known.items() if key not in routed}
+        self.exchanges = {key: topic for key, topic in known.items() if key in routed}
+        """The identities of exchanges, by id: producers open sessions there."""
         self._housekeeping = Housekeeping(self)
         self.engine = Engine(
             machine,
@@ -135,24 +104,31 @@ class Broker:
             Effects(self, self._housekeeping),
             at=recovered.position,
             # In a cluster only stable entries were ever visible, and the state is the same on every member.
-            unclean=not recovered.clean and transfer is None,
-            transfer=transfer,
+            unclean=not recovered.clean and foreign is None,
+            foreign=foreign or 0,
+            complete=not store.missing,
         )
+        self.quota: Quota | None = None
+        """The limits of durable state, if a server sets them."""
+        self.membership = Membership(self)
+        self.unreplicated = UnreplicatedTopics(self)
+        self.partitioned = PartitionedTopics(self)
         self.publications = publications
         self.unshown: dict[int, str] = {}
         """Topics whose table for readers of the files could not be written, and why."""
         self.admin = Admin(self)
         self.sessions = Sessions(self)
         self.stages = Stages(self)
-        self.quota: Quota | None = None
-        """The limits of durable state, if a server sets them."""
         self.rates = Rates(self)
         self._dispatch = DispatchOptions.of(options)
         self.volatile = VolatileSubscriptions(self, self._serve)
+        self.ownership = Ownership(self, Mover(self).carry_out)
         self.watchers: list[Watcher] = []
         """Called with the notices of every stable frame."""
         self.meters: list[tuple[Meter, str]] = []
         """Sources of further figures for the page of metrics."""
+        self.is_member = foreign is not None
+        """Whether it is a member of a cluster."""
         self._closing = Closing("close")
 
     # -- open and close --------------------------------------------------------------------------------
@@ -166,7 +142,7 @@ class Broker:
             Corrupt: a file is damaged; the text names file and position. See `holdfast doctor`.
             LayoutMismatch: the directory is of another version.
         """
-        return Opening(path, BrokerOptions(**options))
+        return Opening(Broker.start, path, BrokerOptions(**options))
 
     @staticmethod
     def require_directory(path: Path) -> None:
@@ -192,10 +168,12 @@ class Broker:
         clock: Clock | None = None,
         random: Randomness | None = None,
         group: Group | None = None,
-        transfer: Transfer | None = None,
-        upto: Position | Literal["stable"] | None = None,
+        joined: Joined | None = None,
     ) -> Broker:
-        """Recover a directory and start to serve. Simulations pass their own disk, clock and group."""
+        """Recover a directory and start to serve. Simulations pass their own disk, clock and group.
+
+        `joined`: the group of a member that is in its cluster already, and the lock of its directory.
+        """
         options.require_sound()
         clock, random = clock or SystemClock(), random or SystemRandomness()
         if disk is None:
@@ -203,10 +181,16 @@ class Broker:
             cls.require_directory(path)
             path.mkdir(parents=True, exist_ok=True)
             disk = SystemDisk(path)
-        native = files or NativeFiles(str(path))
+        native, lock = files or NativeFiles(str(path)), None if joined is None else joined.lock
         try:
             store = await Store.open(
-                disk, options=options, clock=clock, randomness=random, files=native, upto=upto
+                disk,
+                options=options,
+                clock=clock,
+                randomness=random,
+                files=native,
+                lock=lock,
+                missing=None if joined is None else joined.missing,
             )
         except Misuse as error:
             raise Misuse(f"{path}: {error}" if path is not None else str(error)) from None
@@ -218,36 +202,45 @@ class Broker:
             publications = None
             if path is not None:
                 publications = Publications(str(path), store.incarnation, store.generation, store.rewritten)
-            broker = cls(machine, store, group, options, clock, random, recovered, transfer, publications)
+            foreign = None if joined is None else joined.foreign()
+            broker = cls(machine, store, group, options, clock, random, recovered, foreign, publications)
             store.start(machine, broker.engine.on_durable, broker.engine.end)
-            await group.start(broker.engine)
-            broker._housekeeping.start()
+            if joined is None:
+                await group.start(broker.engine)
+                broker.begin()
+            else:  # in one step, so that no frame comes between
+                store.set_stable(recovered.stable)
+                joined.attach(broker.engine)
         except BaseException:
             await store.close(clean=False)
             raise
         return broker
 
-    async def close(self) -> None:
-        """Close consumers and producers, write a snapshot, release the directory; also if cancelled."""
-        await self._closing(self._close)
+    def begin(self) -> None:
+        """Start housekeeping. A member of a cluster begins when its state is stable."""
+        self._housekeeping.start()
 
-    async def _close(self) -> None:
+    async def close(self, within_s: float = CLOSE_S) -> None:
+        """Close consumers and producers, write a snapshot, release the directory; also if cancelled.
+
+        Steps that are not done within the time are left to the next start, which recovers. Nothing confirmed
+        is lost. On a disk that is too full for the events under way, no step waits.
+        """
+        await self._closing(lambda: self._close(within_s))
+
+    async def _close(self, within_s: float = CLOSE_S) -> None:
         clean, reason = False, Closed("the broker was closed")
+        loop = asyncio.get_running_loop()
+        ends_s = loop.time() + within_s
         try:
             await self._housekeeping.stop()
             for topic in self.topics.values():
                 topic.close(reason)
             self.volatile.close()
-            with contextlib.suppress(HoldfastError, TimeoutError):
-                async with asyncio.timeout(CLOSE_S):
-                    await self.engine.settle()
-                    self.engine.refuse(reason)  # also events of other threads
-                    await self.engine.settle()
-                    await self.group.leave()
-            clean = self.engine.ended is None
+            clean = await settle_and_leave(self, reason, ends_s)
         finally:  # also if the loop stops and cancels this
             self.engine.end(reason)
-            await self.store.close(clean=clean)
+            await self.store.close(clean=clean, within_s=ends_s - loop.time())
         if clean:
             self._housekeeping.show_all("closed")
 
@@ -277,6 +270,7 @@ class Broker:
         ack_timeout: float | None = None,
         receipts: bool = False,
         durable: bool = True,
+        keys: KeyShared | None = None,
     ) -> Consumer:
         """Return a consumer of a subscription, which begins at `start` if it is new.
 
@@ -286,20 +280,10 @@ class Broker:
             ack_timeout: seconds after which an unacknowledged message is redelivered.
             receipts: every acknowledgement waits until it is durable.
             durable: if False, the subscription ends with its last consumer.
+            keys: of type key_shared: the hashes of keys that it gets, and whether order matters.
         """
-        return Consumer(
-            self,
-            topic,
-            subscription,
-            type,
-            start,
-            receiver_queue,
-            priority,
-            name,
-            ack_timeout,
-            receipts,
-            durable,
-        )
+        of = (start, receiver_queue, priority, name, ack_timeout, receipts, durable, keys)
+        return Consumer(self, topic, subscription, type, *of)
 
     def reader(self, topic: str, *, start: Start = "earliest", receiver_queue: int = 1000) -> Reader:
         """Return a reader of a topic, from any place. It creates no subscription."""
@@ -354,16 +338,28 @@ class Broker:
         return self.store.incarnation
 
     @property
+    def decided(self) -> BrokerOptions:
+        """The options that apply; in a cluster all members share those that decide about data."""
+        return self.membership.options
+
+    @property
     def failure(self) -> HoldfastError | None:
         """The error that stopped the broker; None while it serves."""
         return self.engine.ended
+
+    @property
+    def stalled_s(self) -> float:
+        """Seconds for which events wait for room on a full disk; 0.0: none waits."""
+        return self.store.stalled_s
 
     async def settle(self) -> None:
         """Wait until everything that was submitted so far is durable.
 
         Raises:
             Closed: the broker stopped meanwhile.
+            NoSpace: the disk is full, so this could take for ever.
         """
+        require_room(self)
         await self.engine.settle()
 
     def log_time_now(self) -> int:
@@ -442,30 +438,48 @@ class Broker:
         """Return whether a deletion was applied; `topics` has the topic until it is stable."""
         return topic.id not in self.machine.state.topics
 
-    async def add_schema(self, topic: Topic, schema: bytes) -> int:
-        """Add a schema to a topic, and return its version."""
-        return int((await self.engine.submit(SchemaAdd(topic.id, schema))).version)
+    async def add_schema(self, topic: Topic, schema: bytes, expected: int | None = None) -> int:
+        """Add a schema to a topic, and return its version.
+
+        Raises:
+            Outdated: the topic has other versions than the expected number.
+        """
+        return int((await self.engine.submit(SchemaAdd(topic.id, schema, expected))).version)
 
     # -- for front ends: topics and subscriptions ------------------------------------------------------
 
     def has_topic(self, full: str) -> bool:
-        """Return whether a topic of this full name exists."""
-        return full in self.machine.state.names
+        """Return whether a topic of this full name exists, at any member."""
+        return full in self.machine.state.names or full in self.unreplicated.places()
 
     def deduplicates(self, topic: Topic) -> bool:
         """Return whether a topic drops messages that it has already."""
         return self.machine.state.deduplicates(topic.state)
+
+    def effective_policies(self, topic: Topic) -> Policies:
+        """Return the policies of a topic, or of an exchange, over those of its namespace."""
+        return self.machine.state.effective(topic.state)
 
     def topic(self, name: str) -> Topic:
         """Return the topic of a full name.
 
         Raises:
             NotFound: the topic does not exist.
+            Misuse: it is an exchange, partitioned, or unreplicated.
         """
         state = self.machine.state.topic(name)
+        if state is not None and state.id in self.exchanges:
+            raise Misuse(f"{name} is an exchange, not a topic; use a topic that is bound to it")
         if state is None or state.id not in self.topics:
+            self.unreplicated.require_other(name)
+            self.partitioned.require_other(name)
             raise NotFound(f"there is no topic {name}; create it, or publish to it")
         return self.topics[state.id]
+
+    async def ensure_destination(self, name: str) -> Topic:
+        """Return the exchange of a name, else the topic as `ensure_topic` does: to publish to."""
+        found = self.exchanges.get(self.machine.state.names.get(topic_name(name), 0))
+        return found or await self.ensure_topic(name)
 
     async def ensure_topic(self, name: str) -> Topic:
         """Return a topic; create it if it does not exist and the options allow it."""
@@ -473,22 +487,23 @@ class Broker:
         try:
             return self.topic(full)
         except NotFound:
-            if not self.options.create_topics:
-                raise
-        with contextlib.suppress(Exists):  # created by another caller meanwhile
-            await self.create_topic(full, Policies())
+            await self.partitioned.create_missing(full)
         return self.topic(full)
 
     async def create_topic(self, full: str, policies: Policies) -> None:
-        above = self.machine.state.namespaces.policies.get(namespace_of(full), SILENT)
-        if self.options.deduplication and policies.deduplication is above.deduplication is None:
-            policies = msgspec.structs.replace(policies, deduplication=True)
-        managed = self.options.require_namespaces
+        policies, managed = self.policies_of_new(full, policies), self.decided.require_namespaces
         await self.engine.submit(TopicCreate(full, self.random.token(16), policies, managed))
+
+    def policies_of_new(self, full: str, policies: Policies) -> Policies:
+        """Return the policies of a new topic: deduplication may be the default."""
+        above = self.machine.state.namespaces.policies.get(namespace_of(full), SILENT)
+        if self.decided.deduplication and policies.deduplication is above.deduplication is None:
+            return msgspec.structs.replace(policies, deduplication=True)
+        return policies
 
     def require_namespace(self, full: str) -> None:
         """Raise NotFound if the namespace of a new topic has to exist, and does not."""
-        if self.options.require_namespaces:
+        if self.decided.require_namespaces:
             self.machine.state.namespaces.require(namespace_of(full))
 
     async def ensure_subscription(
@@ -551,12 +566,15 @@ class Broker:
                 raise NotFound(
                     f"subscription {subscription.name!r} of {topic.name} was deleted; open it again"
                 )
-            dispatcher = self._serve(topic, subscription, self.engine.submit)
+            tenure = self.ownership.tenure(subscription)
+            dispatcher = self._serve(topic, subscription, self.engine.submit, tenure)
         return dispatcher
 
-    def _serve(self, topic: Topic, cursor: Cursor, submit: Submit) -> Dispatcher:
-        dispatcher = Dispatcher(topic, cursor, submit, self.clock, self.random, self._dispatch)
-        topic.dispatchers[cursor.id] = dispatcher
+    def _serve(
+        self, topic: Topic, cursor: Cursor, submit: Submit, tenure: Tenure | None = None
+    ) -> Dispatcher:
+        parts = (topic, cursor, submit, self.clock, self.random, self._dispatch, None, tenure)
+        dispatcher = topic.dispatchers[cursor.id] = Dispatcher(*parts, delivery_times(self, topic))
         return dispatcher
 
     async def expire(self, topic: Topic, subscription: SubscriptionState, older_than_s: float) -> None:
@@ -570,7 +588,7 @@ class Broker:
 
         If that fails (a full disk, no descriptors), the broker continues, and housekeeping retries.
         """
-        if self.publications is None:
+        if self.publications is None or not topic.is_whole:
             return
         of = topic.state
         try:

@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING
 
 from holdfast.broker.events import (
     Ack,
+    EntriesTaken,
+    ExchangeAdded,
+    ExchangeGone,
     LedgersGone,
     Notice,
     ProducerClose,
@@ -44,6 +47,8 @@ class Effects:
         for notice in applied.notices:
             if isinstance(notice, TopicAdded) and notice.topic.id in broker.machine.state.topics:
                 broker.topics.setdefault(notice.topic.id, Topic(notice.topic, 0, broker.store))
+            elif isinstance(notice, ExchangeAdded) and notice.topic.id in broker.machine.state.topics:
+                broker.exchanges.setdefault(notice.topic.id, Topic(notice.topic, 0, broker.store))
         for topic_id, end in applied.tails:
             topic = broker.topics.get(topic_id)
             if topic is not None:
@@ -53,15 +58,21 @@ class Effects:
                 self._housekeeping.grown(topic)
         for notice in applied.notices:
             self._noticed(notice)
-        for event in applied.events:
+        alone = len(broker.machine.state.members) < 2
+        for event, outcome in zip(applied.events, applied.outcomes, strict=True):
             if isinstance(event, Ack):
-                self._look_for_done(broker.machine.state.subscriptions.get(event.subscription))
+                subscription = broker.machine.state.subscriptions.get(event.subscription)
+                self._look_for_done(subscription)
+                if not alone and subscription is not None and not isinstance(outcome, HoldfastError):
+                    self._acked(subscription, event)
             elif isinstance(event, ProducerClose):
                 broker.sessions.closed(event.session)
             elif isinstance(event, ViewChange):
                 for topic in broker.topics.values():
                     for dispatcher in topic.dispatchers.values():
                         dispatcher.owned()
+                broker.ownership.viewed()
+                broker.membership.tend()
         if broker.quota is not None:
             broker.quota.settled(applied)
         if applied.notices:
@@ -71,6 +82,7 @@ class Effects:
     def ended(self, reason: HoldfastError) -> None:
         for topic in self._broker.topics.values():
             topic.close(reason)
+        self._broker.ownership.ended(reason)
         self._broker.sessions.ended(reason)
 
     def _noticed(self, notice: Notice) -> None:
@@ -87,8 +99,16 @@ class Effects:
                 dispatcher = None if topic is None else topic.forget(subscription.id)
                 if dispatcher is not None:
                     dispatcher.close(Closed("the subscription was deleted"))
+            case EntriesTaken(subscription, ranges, parts):
+                topic = broker.topics.get(subscription.topic)
+                dispatcher = None if topic is None else topic.dispatcher_of(subscription)
+                if dispatcher is not None:
+                    dispatcher.claims.taken(ranges, parts)
+                self._look_for_done(subscription)
             case TopicGone(topic=state):
                 self._topic_gone(state)
+            case ExchangeGone(topic=state):
+                broker.exchanges.pop(state.id, None)
             case LedgersGone(topic=state) if state.id in broker.topics:
                 broker.show(broker.topics[state.id])
             case ProducerReady():
@@ -96,7 +116,14 @@ class Effects:
             case ProducerGone():
                 broker.sessions.gone(notice)
             case _:
-                pass
+                broker.ownership.noticed(notice)
+
+    def _acked(self, subscription: SubscriptionState, event: Ack) -> None:
+        """Release entries that a consumer of any member has acknowledged."""
+        topic = self._broker.topics.get(subscription.topic)
+        dispatcher = None if topic is None else topic.dispatcher_of(subscription)
+        if dispatcher is not None:
+            dispatcher.acked(event)
 
     def _topic_gone(self, state: TopicState) -> None:
         broker = self._broker

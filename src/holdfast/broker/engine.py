@@ -14,10 +14,11 @@ in the order of their events (**I61**). When the engine ends, every pending requ
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
 from holdfast._core import Frame
 from holdfast.broker.events import Event
@@ -25,17 +26,10 @@ from holdfast.broker.log_time import LogClock
 from holdfast.broker.machine import Applied, Machine
 from holdfast.errors import Closed, Full, HoldfastError
 from holdfast.group import BEGINNING, Group, Listener, Member, Position, View
-from holdfast.system import Clock
-
-FRAME_BYTES = 1 << 20
-"""Size from which on a frame is sent before the turn of the loop ends."""
+from holdfast.system import Clock, Lock
 
 UNDER_WAY_BYTES = 8 << 20
 """Bytes of this member's frames that are not settled; above this, publishers wait in `room`."""
-
-Missed: TypeAlias = tuple[Position, Member, bytes] | View
-Transfer: TypeAlias = Callable[[Position, View], Awaitable[Iterable[Missed]]]
-"""Fetches the frames and views that this member missed: after a position, up to its cut."""
 
 
 class Ledgers(Protocol):
@@ -87,7 +81,9 @@ class _Place:
 class Engine(Listener):
     """Puts events into frames, and completes their futures when the frames are stable.
 
-    One engine drives one `Machine`; nothing else does.
+    One engine drives one `Machine`; nothing else does. `at` is the position of the machine's state: frames
+    and views up to it are skipped. `foreign` are frames of this member that were submitted before, and are
+    still to come. Without `complete`, ledgers are missing here: this member holds nothing (**I251**).
     """
 
     def __init__(
@@ -99,7 +95,8 @@ class Engine(Listener):
         observer: Observer,
         at: Position = BEGINNING,
         unclean: bool = False,
-        transfer: Transfer | None = None,
+        foreign: int = 0,
+        complete: bool = True,
     ) -> None:
         self._machine = machine
         self._store = store
@@ -109,22 +106,27 @@ class Engine(Listener):
         """The time of frames, and of all that is compared with log time."""
         self._observer = observer
         self._unclean = unclean
-        self._transfer = transfer
         self._frame = Frame()
         self._futures: list[asyncio.Future[Any]] = []
         self._flush_scheduled = False
-        self._sent: deque[list[asyncio.Future[Any]]] = deque()
+        self._sent: deque[list[asyncio.Future[Any]]] = deque([] for _ in range(foreign))
+        """The futures of each frame that this member has submitted; none for an announcement."""
+        self._at = at
         self._inflight: deque[_Inflight] = deque()
         self._unheld: deque[tuple[int, Position]] = deque()
         self._durable_d = machine.log.next_d - 1
+        self._complete = complete
+        self._held = BEGINNING
+        """Everything up to here is applied and durable here."""
         self._under_way = 0
         self._room: deque[_Place] = deque()
         """Publishers that wait, in the order of their calls. The first one leaves first."""
-        self._backlog: list[Missed] | None = None
-        """Frames and views that were delivered while this member fetches what it missed."""
-        self._catching_up: asyncio.Task[None] | None = None
         self.guard: Callable[[Event], Callable[[asyncio.Future[Any]], None] | None] | None = None
         """Called before an event is submitted. It raises if a limit is exceeded, or returns a callback."""
+        self.version_of: Callable[[Event], int] | None = None
+        """Returns the version in which all members know an event; None: this member is alone."""
+        self.on_ended: Callable[[HoldfastError], None] | None = None
+        """Called once, when the engine has ended."""
         self._ended: HoldfastError | None = None
         self._refused: HoldfastError | None = None
         self.position = at
@@ -144,10 +146,12 @@ class Engine(Listener):
 
         Raises:
             Closed: the engine has ended.
+            Unsupported: another member does not know such an event yet.
         """
+        version = event.version if self.version_of is None else self.version_of(event)
+        body = event.encode(version)
         told = None if self.guard is None else self.guard(event)
-        body = event.encode()
-        future = self.add(lambda frame: frame.event(event.kind, event.version, body))
+        future = self.add(lambda frame: frame.event(event.kind, version, body))
         if told is not None:
             future.add_done_callback(told)
         return future
@@ -181,7 +185,7 @@ class Engine(Listener):
         loop = asyncio.get_running_loop()
         futures: list[asyncio.Future[Any]] = [loop.create_future() for _ in range(count)]
         self._futures += futures
-        if self._frame.size >= FRAME_BYTES:
+        if self._frame.size >= self._group.frame_bytes:
             self._flush()
         elif not self._flush_scheduled:
             self._flush_scheduled = True
@@ -200,12 +204,17 @@ class Engine(Listener):
 
     @property
     def behind(self) -> bool:
-        """Whether more than `UNDER_WAY_BYTES` are under way; publishers should wait in `room`."""
+        """Whether the disk, or another member, is behind; publishers should wait in `room`."""
+        return self._is_full or self._group.blocked
+
+    @property
+    def _is_full(self) -> bool:
+        """Whether more than `UNDER_WAY_BYTES` are under way."""
         coming = self._frame.size if self._futures else 0
         return self._under_way + coming > UNDER_WAY_BYTES
 
     async def room(self) -> None:
-        """Wait while the disk is behind.
+        """Wait while the disk, or another member, is behind.
 
         Calls return in the order in which they were made (**I64**). A caller that publishes before its next
         `await` publishes in that order, too.
@@ -219,11 +228,19 @@ class Engine(Listener):
         self._room.append(place)
         try:
             while self._ended is None and (self._room[0] is not place or self.behind):
-                place.woken = asyncio.get_running_loop().create_future()
-                await place.woken
+                if self._room[0] is place and not self._is_full:
+                    await self._drain()
+                else:
+                    place.woken = asyncio.get_running_loop().create_future()
+                    await place.woken
         finally:
             self._room.remove(place)
             self._wake_first()
+
+    async def _drain(self) -> None:
+        """Wait for the slowest member: nothing else limits what waits for it."""
+        with contextlib.suppress(Closed):  # then `on_lost` has ended the engine
+            await self._group.drain()
 
     def refuse(self, reason: HoldfastError) -> None:
         """Refuse further events; events that were submitted before still get their outcome.
@@ -258,22 +275,51 @@ class Engine(Listener):
                 _fail(future, error)
             self._wake_first()
 
+    def announce(self, event: Event) -> None:
+        """Send an event that changes nothing, in a frame of its own.
+
+        It comes behind all that was submitted.
+
+        Raises:
+            Closed: the engine has ended.
+            NoQuorum: the view has no majority.
+        """
+        self._require_open()
+        self._flush()
+        frame = Frame()
+        frame.event(event.kind, event.version, event.encode())
+        self._group.mcast(frame.take(self.log_clock.now_ns()))
+        self._sent.append([])
+
     # -- what the group calls --------------------------------------------------------------------------
 
     def on_view(self, view: View) -> None:
-        if self._backlog is not None:
-            self._backlog.append(view)
-        elif view.is_cut_of(self._group.member) and self._transfer is not None:
-            self._backlog = [view]
-            self._catching_up = asyncio.get_running_loop().create_task(self._catch_up(view))
-        elif view.quorate:
+        if view.quorate and not self._is_behind(view.position):
             self._apply_view(view)
 
     def on_deliver(self, pos: Position, member: Member, event: bytes) -> None:
-        if self._backlog is not None:
-            self._backlog.append((pos, member, event))
+        if self._is_behind(pos):
+            if member == self._group.member and self._sent:
+                self._sent.popleft()
         else:
             self._apply(pos, member, event)
+
+    def _is_behind(self, pos: Position) -> bool:
+        """Return whether the state has this position; hold it when the group delivers it."""
+        if pos == self._at:
+            self._hold_at(pos)
+        return pos <= self._at
+
+    def resume(self, delivered: Position) -> None:
+        """Hold the recovered state, if the group has delivered so much."""
+        if BEGINNING < self._at <= delivered:
+            self._hold_at(self._at)
+
+    def completed(self) -> None:
+        """Note that no ledger is missing any more: this member counts for stability (**I251**)."""
+        self._complete = True
+        if self._held > BEGINNING and self._ended is None:
+            self._group.hold(self._held)
 
     def on_stable(self, pos: Position) -> None:
         self.stable = pos
@@ -296,8 +342,6 @@ class Engine(Listener):
         if self._ended is not None:
             return
         self._ended = reason
-        if self._catching_up is not None:
-            self._catching_up.cancel()
         waiting = [*self._inflight_futures(), *(each for sent in self._sent for each in sent), *self._futures]
         self._inflight.clear()
         self._sent.clear()
@@ -307,6 +351,8 @@ class Engine(Listener):
         for place in self._room:
             place.wake()
         self._observer.ended(reason)
+        if self.on_ended is not None:
+            self.on_ended(reason)
 
     @property
     def ended(self) -> HoldfastError | None:
@@ -322,7 +368,7 @@ class Engine(Listener):
 
     def _wake_first(self) -> None:
         """Wake the first publisher in `room`. It wakes the next one when it leaves."""
-        if self._room and not self.behind:
+        if self._room and not self._is_full:
             self._room[0].wake()
 
     # -- applying --------------------------------------------------------------------------------------
@@ -335,7 +381,8 @@ class Engine(Listener):
     def _apply(self, pos: Position, member: Member, event: bytes) -> None:
         applied = self._machine.apply(pos.view, pos.index, member, event)
         if member == self._group.member and self._sent:
-            self._track(pos, applied, self._sent.popleft(), len(event))
+            futures = self._sent.popleft()
+            self._track(pos, applied, futures, len(event) if futures else 0)
         else:
             self._track(pos, applied, [], 0)
 
@@ -374,28 +421,30 @@ class Engine(Listener):
         while self._unheld and self._unheld[0][0] <= self._durable_d:
             held = self._unheld.popleft()[1]
         if held is not None and self._ended is None:
-            self._group.hold(held)
+            self._hold_at(held)
 
-    async def _catch_up(self, cut: View) -> None:
-        """Apply the missed frames, then those that were delivered meanwhile, in one step."""
-        assert self._transfer is not None
-        try:
-            missed = list(await self._transfer(self.position, cut))
-        except Exception as error:  # else this member would wait for ever, and report nothing
-            self.end(
-                Closed(
-                    f"this broker could not fetch what it missed after {self.position}, up to view {cut.id}: "
-                    f"{type(error).__name__}: {error}; open it again"
-                )
-            )
-            return
-        waiting, self._backlog = self._backlog or [], None
-        for item in (*missed, *waiting):
-            if not isinstance(item, View):
-                self._apply(*item)
-            elif item.quorate:
-                self._apply_view(item)
-        self._settle()  # frames that became stable meanwhile
+    def _hold_at(self, position: Position) -> None:
+        self._held = max(self._held, position)
+        if self._complete:
+            self._group.hold(position)
+
+
+class Joined(Protocol):
+    """A member that has joined its group, and kept what was delivered since."""
+
+    @property
+    def lock(self) -> Lock:
+        """The lock of the directory, which the store takes over."""
+
+    def foreign(self) -> int:
+        """Return how many frames of this member, submitted before, `attach` will hand over."""
+
+    @property
+    def missing(self) -> Set[int]:
+        """The numbers of ledgers that are not here yet, or not compared with another member's."""
+
+    def attach(self, engine: Engine) -> None:
+        """Hand over what was kept, and then all that comes. It does not wait."""
 
 
 def _fail(future: asyncio.Future[Any], error: HoldfastError) -> None:

@@ -1,7 +1,8 @@
 """Housekeeping of a broker: roll and trim ledgers, expire messages, stages, sinks and producers' names.
 
 Each action is an event whose condition is checked when it is applied: a second one changes nothing. Growth is
-checked when a topic has grown, ages every few seconds.
+checked when a topic has grown, ages every few seconds. In a cluster a topic's owner does it, and one member
+what concerns no topic.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ import contextlib
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from holdfast.broker.events import DeduplicationExpire, Event, LedgerRoll, SinkForget, StageDrop
+from holdfast.broker.events import DeduplicationExpire, Event, LedgerRoll, RingTrim, SinkForget, StageDrop
+from holdfast.broker.last_value import LastValueTopics
 from holdfast.broker.policy import limits, trim_event
+from holdfast.broker.topic_kinds import ring_floor
 from holdfast.errors import HoldfastError
 from holdfast.names import INGEST
 
@@ -44,6 +47,7 @@ class Housekeeping:
         self._holding: dict[int, SubscriptionState] = {}
         """By topic: a subscription that needs the front ledger. While it does, others are not checked."""
         self._task: asyncio.Task[None] | None = None
+        self._last_values = LastValueTopics(broker)
         self._outage_ns = 0
         """Time from the last frame of the broker before this one to the start."""
         self._grace_ends_ns = 0
@@ -58,15 +62,36 @@ class Housekeeping:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
+        await self._last_values.stop()
 
     def grown(self, topic: Topic) -> None:
-        """Roll the open ledger of a topic that has grown, if it is full."""
+        """Roll the open ledger of a topic that has grown, if it is full.
+
+        Rings and last-value topics drop old entries.
+        """
+        self._thin(topic)
         info = topic.state.ledgers.last
         if info is None or info.sealed:
             return
         policies = limits(self._broker, topic)
         if info.size >= policies.roll_bytes or info.entries >= policies.roll_entries:
             self._once("roll", topic.state.id, LedgerRoll(topic.state.id, info.id))
+
+    def _thin(self, topic: Topic) -> None:
+        """Drop old entries of a ring, and superseded ones of a last-value topic."""
+        state, policies = topic.state, self._broker.machine.state.effective(topic.state)
+        is_ring = policies.ring_entries is not None or policies.ring_bytes is not None
+        if not (is_ring or policies.last_value) or not self._broker.membership.owns(topic):
+            return
+        self._last_values.grown(topic)
+        if not is_ring:
+            return
+        floor = ring_floor(state.ledgers, policies.ring_entries, policies.ring_bytes)
+        front = state.ledgers.front
+        if any(each.acks.acked_to < floor for each in state.subscriptions.values()) or (
+            front is not None and front.sealed and front.end <= floor
+        ):
+            self._once("ring", state.id, RingTrim(state.id))
 
     def acknowledged(self, topic: Topic) -> None:
         """Trim a topic after an acknowledgement, if a whole ledger is no longer needed."""
@@ -102,6 +127,7 @@ class Housekeeping:
     def gone(self, topic: int) -> None:
         """Forget a topic that was deleted."""
         self._holding.pop(topic, None)
+        self._last_values.gone(topic)
 
     def show_all(self, state: str) -> None:
         """Publish the state of every topic with entries to processes that read the files."""
@@ -133,11 +159,17 @@ class Housekeeping:
                     await self._look_at(topic)
                 if count % TOPICS_A_TURN == 0:
                     await asyncio.sleep(0)
+            if self._names_due:
+                for topic in list(self._broker.exchanges.values()):
+                    with self._continuing(topic.name):
+                        self._forget_producers(topic)
             with self._continuing("counters"):
                 self._broker.rates.tick()
             with self._continuing("stages and sinks"):
-                for event in self._old():
+                for event in self._old() if self._broker.membership.leads else ():
                     self._submit(event)
+            with self._continuing("the membership"):
+                self._broker.membership.tend()
 
     @contextlib.contextmanager
     def _continuing(self, what: str) -> Iterator[None]:
@@ -152,6 +184,13 @@ class Housekeeping:
             )
 
     async def _look_at(self, topic: Topic) -> None:
+        if self._broker.membership.owns(topic):
+            await self._age(topic)
+        if topic.state.id in self._broker.unshown:  # files of this member
+            self._broker.show(topic)
+
+    async def _age(self, topic: Topic) -> None:
+        """Submit what is due by age for a topic that this member owns."""
         state, info, policies = topic.state, topic.state.ledgers.last, limits(self._broker, topic)
         if info is not None and not info.sealed:
             age_s = (self._broker.engine.log_clock.now_ns() - info.opened_time) / 1e9
@@ -163,16 +202,15 @@ class Housekeeping:
                     await self._broker.expire(topic, subscription, policies.ttl_s)
         if self._names_due:
             self._forget_producers(topic)
+        self._thin(topic)
         self.acknowledged(topic)
-        if state.id in self._broker.unshown:
-            self._broker.show(topic)
 
     def _is_time_for_names(self) -> bool:
         """Return whether names of producers are due: they are many, and age slowly."""
         now_ns = self._broker.clock.monotonic_ns()
         if now_ns < self._names_at_ns:
             return False
-        self._names_at_ns = now_ns + int(self._broker.options.deduplication_age_s * 1e9) // NAMES_LOOKS
+        self._names_at_ns = now_ns + int(self._broker.decided.deduplication_age_s * 1e9) // NAMES_LOOKS
         return True
 
     def _forget_producers(self, topic: Topic) -> None:
@@ -180,7 +218,7 @@ class Housekeeping:
 
         Names of local ingest stay: they end with their segment.
         """
-        id, oldest = topic.state.id, self._unused_since(self._broker.options.deduplication_age_s)  # noqa: A001
+        id, oldest = topic.state.id, self._unused_since(self._broker.decided.deduplication_age_s)  # noqa: A001
         attached = {each.name for each in topic.state.producers.values()}
         for name, _, time in self._broker.machine.log.sequence_times(id):
             if time < oldest and name not in attached and not name.startswith(INGEST):
@@ -197,7 +235,7 @@ class Housekeeping:
 
     def _old(self) -> Iterable[Event]:
         """Yield events that drop abandoned stages, and sinks without a recent commit."""
-        state, options = self._broker.machine.state, self._broker.options
+        state, options = self._broker.machine.state, self._broker.decided
         oldest = self._unused_since(options.stage_age_s)
         for stage in list(state.stages.values()):
             if stage.time < oldest:
@@ -207,11 +245,12 @@ class Housekeeping:
             yield SinkForget(oldest)
 
     def _once(self, what: str, topic: int, event: Event) -> None:
-        """Submit an event unless one of its kind is under way for the topic.
+        """Submit an event for an own topic, unless one of its kind is under way.
 
-        Growth is noticed many times before the first event is applied.
+        Growth is noticed many times before the first event is applied, and by every member.
         """
-        if (what, topic) in self._under_way:
+        known = self._broker.topics.get(topic)
+        if (what, topic) in self._under_way or known is None or not self._broker.membership.owns(known):
             return
         self._under_way.add((what, topic))
         self._submit(event, (what, topic))

@@ -14,9 +14,11 @@ from typing import Any, NamedTuple
 from holdfast import _core
 from holdfast.broker import state_codec
 from holdfast.broker.events import Context, Event, Notice, Published, ViewChange, decode
+from holdfast.broker.events.base import PUBLISH
+from holdfast.broker.events.exchanges import refused, route
 from holdfast.broker.events.outcomes import NO_ID
 from holdfast.broker.state import BrokerState
-from holdfast.errors import Corrupt, Fenced, HoldfastError, NotFound, Terminated
+from holdfast.errors import Corrupt, HoldfastError
 from holdfast.group import Member, Position, View
 from holdfast.ids import MessageId
 
@@ -118,22 +120,23 @@ class Machine:
     def _run(self, position: Position, member: Member | None, frame: bytes, redo: bool) -> Applied:
         log, state = self.state.log, self.state
         log.begin(frame, position.view, position.index, redo)
-        context = Context(member, log.time)
+        context = Context(member, log.time, position)
         events: list[Event | None] = []
         outcomes: list[Any] = []
         urgent = False
         while (found := log.step()) is not None:
-            event = decode(*found)
+            event = None if found[0] == PUBLISH else decode(*found)  # else to an exchange
             before = state.changes
             try:
-                outcome = event.apply(state, context)
+                outcome = route(state, context) if event is None else event.apply(state, context)
             except HoldfastError as refusal:
                 if state.changes != before:
-                    raise AssertionError(f"{type(event).__name__} was refused half-way") from refusal
+                    what = "a publish" if event is None else type(event).__name__
+                    raise AssertionError(f"{what} was refused half-way") from refusal
                 outcome = refusal.with_traceback(None)
             if redo or state.changes != before:
                 log.accept()
-                urgent |= event.urgent
+                urgent |= event is None or event.urgent
             events.append(event)
             outcomes.append(outcome)
         publishes = int.from_bytes(frame[_EVENT_COUNT], "little") - len(events)
@@ -191,15 +194,7 @@ class Machine:
 def _published(
     _: int, code: int, ledger: int, entry: int, ordinal: int, count: int, duplicates: list[int] | None
 ) -> Published | HoldfastError:
-    if code == 0:
-        first = MessageId(ledger, entry) if count else NO_ID
-        return Published(first, ordinal, count, tuple(duplicates or ()))
-    if code == 1:
-        return NotFound("the topic is gone; nothing was published")
-    if code == 2:
-        return Terminated("the topic was terminated; nothing was published")
-    if code == 4:
-        return Terminated(
-            "the topic has used up its 63 bits of positions; nothing was published. Publish to another topic"
-        )
-    return Fenced("the producer's session has ended, or another took its place; nothing was published")
+    if code:
+        return refused(code)
+    first = MessageId(ledger, entry) if count else NO_ID
+    return Published(first, ordinal, count, tuple(duplicates or ()))

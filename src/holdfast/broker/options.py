@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from types import MappingProxyType
 from typing import Any, get_args
 
+from holdfast.broker.partitions import PARTITIONS_MAX
 from holdfast.errors import Misuse
 from holdfast.ledger import StoreOptions, SyncMode, journal_missed
 from holdfast.names import checked_name
@@ -19,12 +20,22 @@ SECONDS_MOST = 1e9
 
 _TYPES: Mapping[str, Any] = {"bool": bool, "int": int, "float": int | float, "str": str, "SyncMode": str}
 _KINDS = {
-    "bool": "True or False",
+    "bool": "true or false",
     "int": "a whole number",
     "float": "a number of seconds",
     "str": "a text",
     "SyncMode": "'group', 'always' or 'os'",
 }
+
+
+def shown(value: Any) -> str:
+    """Return a value as files and commands write it.
+
+    Example:
+        >>> shown(True), shown(5), shown("a")
+        ('true', '5', "'a'")
+    """
+    return str(value).lower() if isinstance(value, bool) else repr(value)
 
 
 def age_ns(seconds: float) -> int:
@@ -72,6 +83,8 @@ def _missed(name: str, type_: str, value: Any) -> str:
         return ""
     if isinstance(value, bool):
         return ""
+    if name == "create_partitions":
+        return "" if 0 <= value <= PARTITIONS_MAX else f"0 to {PARTITIONS_MAX}"
     return range_missed(name, value) or (journal_missed(value) if name == "journal_bytes" else "")
 
 
@@ -88,6 +101,10 @@ class DeliveryOptions:
     """Delay of redelivery after the first negative acknowledgement of a message; doubles each time."""
     nack_most_s: float = 60.0
     """Largest delay of redelivery after negative acknowledgements."""
+    delayed_delivery: bool = True
+    """Shared and Key_Shared subscriptions hold messages back until their delivery time; else not."""
+    delayed_tick_s: float = 0.1
+    """Least time between two looks for messages that are due: they come late by at most as much."""
     reset_timeout_s: float = 30.0
     """Time after which a reset with unknown outcome is fenced. The fence is retried at this interval."""
 
@@ -105,6 +122,8 @@ class BrokerOptions(DeliveryOptions, StoreOptions):
     """The label `cluster` in metrics."""
     create_topics: bool = True
     """Producers and consumers create missing topics."""
+    create_partitions: int = 0
+    """Partitions of a topic that a producer or consumer creates; 0: it is not partitioned."""
     require_namespaces: bool = False
     """Topics can be created only in namespaces that exist. Servers set this; embedded brokers need not."""
     deduplication: bool = False
@@ -123,6 +142,8 @@ class BrokerOptions(DeliveryOptions, StoreOptions):
     """Time for which acknowledged entries are kept; −1: no limit. An entry within either limit stays."""
     housekeeping_s: float = 5.0
     """Interval of the checks of ages: ledgers, messages, stages."""
+    ownership_turn_s: float = 0.1
+    """Longest turn of a member that dispatches a shared subscription, while consumers of others wait."""
     stage_age_s: float = 24 * 3600.0
     """Age at which an uncommitted stage is dropped."""
     sink_age_s: float = 90 * 24 * 3600.0
@@ -140,7 +161,7 @@ class BrokerOptions(DeliveryOptions, StoreOptions):
     def require_sound(self) -> None:
         """Raise Misuse for a value that is not possible: later it would fail within housekeeping."""
         for name, possible in self.conflicts():
-            raise Misuse(f"the option {name} is {getattr(self, name)!r}; use {possible}")
+            raise Misuse(f"the option {name} is {shown(getattr(self, name))}; use {possible}")
 
 
 VISITING: Mapping[str, Any] = MappingProxyType(

@@ -4,7 +4,8 @@ Promises upward: an event that would exceed a limit is refused before it exists,
 uses. The error names the setting. Needs from below: an engine that asks here before it accepts an event
 (`Engine.guard`), and the broker's state.
 
-Limits are not part of the state: a member with other limits applies the same events.
+Limits are checked before an event exists, not when it is applied. In a cluster they are options that all
+members share (`holdfast.broker.membership`).
 """
 
 from __future__ import annotations
@@ -15,7 +16,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.broker.events import (
     Event,
+    ExchangeAdded,
+    ExchangeCreate,
+    ExchangeGone,
     NamespaceCreate,
+    PartitionsSet,
+    PartitionsSubscribe,
     SchemaAdd,
     SinkCommit,
     StageOpen,
@@ -27,8 +33,10 @@ from holdfast.broker.events import (
     TopicCreate,
     TopicGone,
 )
+from holdfast.broker.membership import LIMITS
+from holdfast.broker.partitions import PARTITIONS_MAX, partitions_of, schema_holder
 from holdfast.errors import LimitReached
-from holdfast.names import NAME_BYTES_MAX
+from holdfast.names import NAME_BYTES_MAX, is_persistent, partition_name
 
 if TYPE_CHECKING:
     from holdfast.broker.broker import Broker
@@ -73,14 +81,14 @@ class Gauge:
 
     def __init__(
         self,
-        limits: StateLimits,
+        limit: Callable[[], int],
         setting: str,
         count: Callable[[], int],
         is_counted: Callable[[Any], bool],
         what: str = "",
     ) -> None:
         self._setting = setting
-        self._limit: int = getattr(limits, setting)
+        self._limit = limit
         self._what = what or setting
         self._count = count
         self._is_counted = is_counted
@@ -98,12 +106,13 @@ class Gauge:
         """
         if name in self._names:
             return lambda done: None
-        if not self._coming or self._there + self._coming + size > self._limit:
+        limit = self._limit()
+        if not self._coming or self._there + self._coming + size > limit:
             self._recount()
-        if self._there + self._coming + size > self._limit:
+        if self._there + self._coming + size > limit:
             raise LimitReached(
                 f"there are {self._there + self._coming} {self._what}, and {size} more exceed the limit of "
-                f"{self._limit} (limits.{self._setting})"
+                f"{limit} (limits.{self._setting})"
             )
         self._coming += size
         self._names[name] = size
@@ -132,28 +141,23 @@ class Quota:
 
     def __init__(self, broker: Broker, limits: StateLimits) -> None:
         self._broker = broker
-        self._limits = limits
+        self._own = limits
         state = broker.machine.state
-        self._topics = Gauge(limits, "topics", lambda: len(state.topics), lambda name: name in state.names)
-        self._subscriptions = Gauge(
-            limits,
+        self._topics = self._gauge("topics", lambda: len(state.topics), lambda name: name in state.names)
+        self._subscriptions = self._gauge(
             "subscriptions",
             lambda: len(state.subscriptions),
-            lambda name: name[0] in state.topics and name[1] in state.topics[name[0]].subscriptions,
+            self._is_there,
         )
-        self._namespaces = Gauge(
-            limits,
+        self._namespaces = self._gauge(
             "namespaces",
             lambda: len(state.namespaces.tenants) + len(state.namespaces.policies),
             lambda name: name in state.namespaces.tenants or name in state.namespaces.policies,
             "tenants and namespaces",
         )
-        self._stages = Gauge(limits, "stages", lambda: len(state.stages), lambda name: name in state.stages)
-        self._sinks = Gauge(
-            limits, "sinks", lambda: len(state.sinks.last), lambda key: key in state.sinks.last
-        )
-        self._metadata = Gauge(
-            limits,
+        self._stages = self._gauge("stages", lambda: len(state.stages), lambda name: name in state.stages)
+        self._sinks = self._gauge("sinks", lambda: len(state.sinks.last), lambda key: key in state.sinks.last)
+        self._metadata = self._gauge(
             "metadata_bytes",
             lambda: self.metadata_bytes,
             lambda _: False,  # counted when it is stable, and its future is done in the same step
@@ -167,7 +171,10 @@ class Quota:
         self._of_subscriptions: dict[int, int] = {}
         self._guards: dict[type[Event], Callable[[Any], Told | None]] = {
             TopicCreate: self._topic,
+            ExchangeCreate: self._topic,
             SubscriptionCreate: self._subscription,
+            PartitionsSet: self._partitions,
+            PartitionsSubscribe: self._all_partitions,
             SchemaAdd: self._schema,
             NamespaceCreate: lambda event: self._namespaces.take(event.name),
             TenantCreate: self._tenant,
@@ -184,10 +191,23 @@ class Quota:
             self._note_subscription(subscription)
         self._broker.quota = self
         self._broker.engine.guard = self._guard
+        self._broker.membership.tend()
 
     def stop(self) -> None:
         self._broker.engine.guard = None
         self._broker.quota = None
+
+    def configured(self) -> dict[str, int]:
+        """Return the limits of this broker's configuration by name."""
+        return {name: int(getattr(self._own, name)) for name in LIMITS}
+
+    def _limit(self, setting: str) -> int:
+        return self._broker.membership.limit(setting, int(getattr(self._own, setting)))
+
+    def _gauge(
+        self, setting: str, count: Callable[[], int], is_counted: Callable[[Any], bool], what: str = ""
+    ) -> Gauge:
+        return Gauge(lambda: self._limit(setting), setting, count, is_counted, what)
 
     # -- before an event -------------------------------------------------------------------------------
 
@@ -195,7 +215,7 @@ class Quota:
         guard = self._guards.get(type(event))
         return None if guard is None else guard(event)
 
-    def _topic(self, event: TopicCreate) -> Told | None:
+    def _topic(self, event: TopicCreate | ExchangeCreate) -> Told | None:
         if event.name in self._broker.machine.state.names:
             return None  # the event will be refused
         size = len(event.name.encode())
@@ -206,7 +226,7 @@ class Quota:
         if topic is None or event.name in topic.subscriptions:
             return None
         size = properties_size(event.properties)
-        require_size(size, self._limits.properties_bytes, "subscription properties", "properties_bytes")
+        require_size(size, self._limit("properties_bytes"), "subscription properties", "properties_bytes")
         name, whole = (event.topic, event.name), size + len(event.name.encode())
         return all_of(
             lambda: self._of_topic(topic, "subscriptions_per_topic", topic.subscriptions).take(name),
@@ -214,11 +234,50 @@ class Quota:
             lambda: self._metadata.take(name, whole),
         )
 
+    def _is_there(self, name: tuple[int | str, str]) -> bool:
+        """Return whether a topic (by id or name) has a subscription."""
+        state = self._broker.machine.state
+        of = name[0] if isinstance(name[0], int) else state.names.get(name[0], 0)
+        return of in state.topics and name[1] in state.topics[of].subscriptions
+
+    def _partitions(self, event: PartitionsSet) -> Told | None:
+        state = self._broker.machine.state
+        before = state.partitioned.count(event.name)
+        if not before < event.count <= PARTITIONS_MAX or not is_persistent(event.name):
+            return None  # the event will be refused, or creates no topic
+        more, last = event.count - before, partition_name(event.name, event.count - 1)
+        first = state.topics.get(state.names.get(partition_name(event.name, 0), 0))
+        copied = [] if first is None else list(first.subscriptions.values())
+        copies = sum(len(each.name.encode()) + properties_size(each.properties) for each in copied)
+        takes = [
+            lambda: self._topics.take(last, more),
+            lambda: self._metadata.take(last, more * (len(last.encode()) + copies)),
+        ]
+        if copied:
+            takes.append(lambda: self._subscriptions.take((last, copied[0].name), more * len(copied)))
+        return all_of(*takes)
+
+    def _all_partitions(self, event: PartitionsSubscribe) -> Told | None:
+        state, name = self._broker.machine.state, event.subscription
+        partitions = partitions_of(state, event.name)
+        missing = [each for each in partitions if name not in each.subscriptions]
+        if not missing:
+            return None
+        size = properties_size(event.properties)
+        require_size(size, self._limit("properties_bytes"), "subscription properties", "properties_bytes")
+        key, whole = (missing[-1].name, name), (size + len(name.encode())) * len(missing)
+        full = max(missing, key=lambda each: len(each.subscriptions))
+        return all_of(
+            lambda: self._of_topic(full, "subscriptions_per_topic", full.subscriptions).take((full.id, name)),
+            lambda: self._subscriptions.take(key, len(missing)),
+            lambda: self._metadata.take(key, whole),
+        )
+
     def _schema(self, event: SchemaAdd) -> Told | None:
         topic = self._broker.machine.state.topics.get(event.topic)
         if topic is None:
             return None
-        require_size(len(event.schema), self._limits.schema_bytes, "a schema", "schema_bytes")
+        require_size(len(event.schema), self._limit("schema_bytes"), "a schema", "schema_bytes")
         if event.schema in topic.schemas:
             return None
         name = (event.topic, event.schema)
@@ -234,7 +293,7 @@ class Quota:
             if len(self._per_topic) >= GAUGES_MAX:
                 self._per_topic = {key: each for key, each in self._per_topic.items() if not each.resting}
             what = f"{setting.removesuffix('_per_topic')} of {topic.name}"
-            gauge = Gauge(self._limits, setting, lambda: len(there), lambda name: name[1] in there, what)
+            gauge = self._gauge(setting, lambda: len(there), lambda name: name[1] in there, what)
             self._per_topic[setting, topic.id] = gauge
         return gauge
 
@@ -244,7 +303,7 @@ class Quota:
 
     def _roles(self, event: TenantCreate | TenantUpdate) -> None:
         size = texts_size(event.admin_roles) + texts_size(event.allowed_clusters)
-        require_size(size, self._limits.properties_bytes, f"roles of {event.name}", "properties_bytes")
+        require_size(size, self._limit("properties_bytes"), f"roles of {event.name}", "properties_bytes")
 
     def _stage(self, event: StageOpen) -> Told | None:
         return None if event.stage in self._broker.machine.state.stages else self._stages.take(event.stage)
@@ -259,15 +318,21 @@ class Quota:
         state = self._broker.machine.state
         for event in applied.events:
             if isinstance(event, SchemaAdd) and event.topic in state.topics:
-                self._note_topic(state.topics[event.topic])
+                self._note_topic(schema_holder(state, state.topics[event.topic]))
+            elif isinstance(event, PartitionsSubscribe):
+                for topic in partitions_of(state, event.name):
+                    if event.subscription in topic.subscriptions:
+                        self._note_subscription(topic.subscriptions[event.subscription])
             elif isinstance(event, SubscriptionCreate) and event.topic in state.topics:
                 found = state.topics[event.topic].subscriptions.get(event.name)
                 if found is not None:
                     self._note_subscription(found)
         for notice in applied.notices:
-            if isinstance(notice, TopicAdded) and notice.topic.id in state.topics:
+            if isinstance(notice, TopicAdded | ExchangeAdded) and notice.topic.id in state.topics:
                 self._note_topic(notice.topic)
-            elif isinstance(notice, TopicGone):
+                for subscription in notice.topic.subscriptions.values():  # copies of partition 0's
+                    self._note_subscription(subscription)
+            elif isinstance(notice, TopicGone | ExchangeGone):
                 self.metadata_bytes -= self._of_topics.pop(notice.topic.id, 0)
                 for setting in _SETTINGS_PER_TOPIC:  # a gauge holds what it counts
                     self._per_topic.pop((setting, notice.topic.id), None)
@@ -275,7 +340,8 @@ class Quota:
                 self.metadata_bytes -= self._of_subscriptions.pop(notice.subscription.id, 0)
 
     def _note_topic(self, topic: TopicState) -> None:
-        size = len(topic.name.encode()) + sum(map(len, topic.schemas))
+        own = schema_holder(self._broker.machine.state, topic) is topic  # partitions share their schemas
+        size = len(topic.name.encode()) + (sum(map(len, topic.schemas)) if own else 0)
         self.metadata_bytes += size - self._of_topics.get(topic.id, 0)
         self._of_topics[topic.id] = size
 

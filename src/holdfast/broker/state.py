@@ -16,77 +16,59 @@ Invariants, asserted by `check()`: I40 and I41 of the ledgers and acknowledgemen
 - I46: consumers of one subscription are of one type, and an exclusive one is alone.
 - I47: a stage holds as many entries as it says, in memory or in a ledger of its own.
 - I48: every ledger's file has one owner.
+- I66: a subscription has an owner, one of the members with consumers that are ready; without such, none.
+- I67: idle members, and members that hold entries, have consumers and are not the owner.
+- I250: members that lack ledgers of a topic are in the view, and own none of its subscriptions.
+- I263: what members of a Key_Shared subscription hold has a hash for each entry.
+- I264: consumers without permits are attached, and not at the owner.
+- I272: counts of deliveries are of entries that the topic has had, and not too many.
+- I230: views of the past rise, and so do the numbers of their first events.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Literal
 
 import msgspec
 
 from holdfast import _core
-from holdfast.broker.options import range_missed
+from holdfast.broker.exchanges import Exchanges
+from holdfast.broker.key_shared import KeyShared
+from holdfast.broker.member_state import Announced, Decided, Unreplicated
+from holdfast.broker.part import Part as Part  # also for those that import it from here
+from holdfast.broker.partitions import Partitioned, check_partitions
+from holdfast.broker.state_check import COUNTS_MAX as COUNTS_MAX
+from holdfast.broker.state_check import check_stage, check_subscription
+from holdfast.broker.topic_kinds import Thinned
+from holdfast.broker.topic_policies import SILENT as SILENT  # also for those that import them from here
+from holdfast.broker.topic_policies import STRATEGIES as STRATEGIES
+from holdfast.broker.topic_policies import Policies as Policies
+from holdfast.broker.topic_policies import Strategy as Strategy
 from holdfast.errors import Misuse, NotFound
 from holdfast.group import BEGINNING, Member
 from holdfast.ledger import AckState, LedgerTable
 from holdfast.names import namespace_of
 
 Access = Literal["shared", "exclusive", "wait-for-exclusive", "exclusive-with-fencing"]
-SubscriptionType = Literal["exclusive", "failover", "shared"]
+SubscriptionType = Literal["exclusive", "failover", "shared", "key_shared"]
 
 
-class Policies(msgspec.Struct, array_like=True, frozen=True):
-    """The settings of a topic or a namespace.
+class ViewMark(msgspec.Struct, array_like=True, frozen=True):
+    """A view of the past. Equal marks are one view, with one past."""
 
-    None: the value from above applies, of the topic's namespace or of the broker's options. Values below zero
-    are refused, except −1.
-
-    Example:
-        >>> Policies(ttl_s=60.0).fields()["ttl_s"]
-        60.0
-    """
-
-    retention_bytes: int | None = None
-    """Bytes kept of entries that all subscriptions have acknowledged; −1: no limit."""
-    retention_s: float | None = None
-    """Time for which acknowledged entries are kept; −1: no limit. An entry within either limit stays."""
-    ttl_s: float | None = None
-    """Age at which a message counts as acknowledged."""
-    roll_bytes: int | None = None
-    roll_entries: int | None = None
-    roll_age_s: float | None = None
-    deduplication: bool | None = None
-    retention_both: bool | None = None
-    """Only entries within both limits stay, as in Pulsar; a limit of −1 is then not applied."""
-
-    def fields(self) -> dict[str, int | float | bool | None]:
-        """Return the values by name."""
-        return msgspec.structs.asdict(self)
-
-    def over(self, inherited: Policies) -> Policies:
-        """Return these policies, with inherited values in place of None."""
-        if inherited is SILENT:
-            return self
-        own = ((name, value) for name, value in self.fields().items() if value is not None)
-        return msgspec.structs.replace(inherited, **dict(own))
-
-    def require_sound(self) -> None:
-        """Raise Misuse for a value that is out of its range."""
-        for name, value in self.fields().items():
-            zero = not name.startswith("roll_")
-            if value is not None and (possible := range_missed(name, value, zero)):
-                raise Misuse(f"the policy {name} cannot be {value}; use {possible}")
+    view: int
+    d: int
+    """The D of the event with which it began."""
+    nodes: tuple[int, ...]
+    """The nodes of its members: no other node can have held its events in it."""
+    check: int
+    """Checksum of its members: a view id alone may be used twice, by members that never met."""
 
 
-SILENT = Policies()
-"""Policies without any value."""
-
-
-class Part:
-    """One part of a snapshot. It is encoded again only when it has changed."""
-
-    packed: bytes | None = None
+VIEWS_KEPT = 64
+"""How many views of the past the state remembers."""
 
 
 class Producer(msgspec.Struct, array_like=True, frozen=True):
@@ -110,6 +92,8 @@ class Consumer(msgspec.Struct, array_like=True, frozen=True):
     type: SubscriptionType
     priority: int
     member: Member
+    keys: KeyShared | None = None
+    """Of a key_shared consumer."""
 
 
 class TopicState(Part):
@@ -130,13 +114,15 @@ class TopicState(Part):
         self.ledgers = LedgerTable()
         self.producers: dict[int, Producer] = {}
         """By session."""
-        self.waiting: list[Producer] = []
-        """In the order in which they asked for exclusive access."""
+        self.waiting: dict[int, Producer] = {}
+        """By session, in the order in which they asked for exclusive access."""
         self.named: dict[str, Producer] = {}
         """All of these producers, by name: a name is attached once."""
         self.subscriptions: dict[str, SubscriptionState] = {}
         self.schemas: list[bytes] = []
         """By version."""
+        self.unready: set[Member] = set()
+        """Members that do not have all its ledgers yet: they own none of its subscriptions (**I250**)."""
 
     @property
     def acked_to(self) -> int:
@@ -186,8 +172,24 @@ class SubscriptionState(Part):
         Entries between them may have been delivered before the reset. An acknowledgement of such an entry has
         no effect until it is delivered again (**I58**), also after a restart and at another owner.
         """
+        self.delivered: list[tuple[int, int]] = []
+        """Entries between them that were delivered since, as owners said when they released it."""
         self.owner_epoch = owner_epoch
-        """Rises with every view and every fenced reset: earlier reads are dropped."""
+        """Rises with every view, every owner and every fenced reset: earlier reads are dropped."""
+        self.owner: Member | None = None
+        """The member that dispatches; None while no consumer is attached."""
+        self.taken = 0
+        """The owner epoch under which the owner was decided last."""
+        self.idle: set[Member] = set()
+        """Members whose consumers have no permits. They do not take turns until they ask."""
+        self.held: dict[Member, list[tuple[int, int]]] = {}
+        """By member that is not the owner: entries that its consumers hold. Acknowledged ones may be left."""
+        self.hashes: dict[Member, bytes] = {}
+        """Key_Shared: of each entry in `held`, in order, two bytes: the hash of its key."""
+        self.full: set[int] = set()
+        """Key_Shared: consumers without permits, by session, at members that are not the owner."""
+        self.counts: dict[int, int] = {}
+        """By ordinal: earlier deliveries, as far as they were noted. Acknowledged entries may be left."""
         self.token = b""
         """Token of the last change that had one. The same change again returns `answer` and does nothing."""
         self.answer = (0, 0)
@@ -196,11 +198,44 @@ class SubscriptionState(Part):
         """The token of a reset that was fenced: it must not happen any more."""
         self.consumers: dict[int, Consumer] = {}
         """By session, in the order in which they joined."""
+        self.attached: dict[Member, int] = {}
+        """Number of consumers by member."""
+        self.unready: set[Member] = set()  # the set of its topic: members that lack ledgers
+
+    def attach(self, consumer: Consumer) -> None:
+        """Add a consumer."""
+        self.consumers[consumer.session] = consumer
+        self.attached[consumer.member] = self.attached.get(consumer.member, 0) + 1
+
+    def detach(self, session: int) -> Consumer:
+        """Remove and return a consumer."""
+        gone = self.consumers.pop(session)
+        self.attached[gone.member] -= 1
+        if not self.attached[gone.member]:
+            del self.attached[gone.member]
+        self.full.discard(session)
+        return gone
 
     @property
     def type(self) -> SubscriptionType | None:
         """The type of its consumers; None while no consumer is attached."""
         return next((each.type for each in self.consumers.values()), None)
+
+    @property
+    def takes_turns(self) -> bool:
+        """Whether members with consumers take turns; else the active consumer's member dispatches."""
+        return self.type in ("shared", "key_shared")
+
+    def keep_held(self, member: Member, ranges: list[tuple[int, int]], hashes: bytes = b"") -> None:
+        """Note what consumers of a member hold; nothing: forget it."""
+        if ranges:
+            self.held[member] = ranges
+        else:
+            self.held.pop(member, None)
+        if ranges and hashes:
+            self.hashes[member] = hashes
+        else:
+            self.hashes.pop(member, None)
 
 
 class StageTopic(msgspec.Struct, array_like=True):
@@ -300,6 +335,8 @@ class BrokerState:
         self.members: tuple[Member, ...] = ()
         self.views = 0
         """Number of views so far."""
+        self.history: list[ViewMark] = []
+        """The last views, oldest first. Stores are compared by it, never by bare positions."""
         self.next_topic = 1
         self.next_subscription = 1
         self.next_session = 1
@@ -311,6 +348,13 @@ class BrokerState:
         self.stages: dict[bytes, StageState] = {}
         self.sinks = Sinks()
         self.namespaces = Namespaces()
+        self.announced = Announced()
+        self.decided = Decided()
+        self.unreplicated = Unreplicated()
+        self.exchanges = Exchanges()
+        self.partitioned = Partitioned()
+        self.thinned: dict[int, Thinned] = {}
+        """Entries that ring topics and last-value topics have dropped, by topic."""
         self.changes = 0
         """Number of changes. An event that changed nothing is not durable."""
 
@@ -336,6 +380,15 @@ class BrokerState:
     def inherited(self, topic: TopicState) -> Policies:
         """Return the policies of a topic's namespace."""
         return self.namespaces.policies.get(topic.namespace, SILENT)
+
+    def effective(self, topic: TopicState) -> Policies:
+        """Return the policies of a topic over those of its namespace."""
+        return topic.policies.over(self.inherited(topic))
+
+    def require_plain(self, topic: TopicState, what: str) -> None:
+        """Raise Misuse if the topic is that of an exchange."""
+        if topic.id in self.exchanges:
+            raise Misuse(f"{topic.name} is an exchange and {what}; use a topic that is bound to it")
 
     def deduplicates(self, topic: TopicState) -> bool:
         """Return whether a topic drops messages that a producer has published before."""
@@ -385,6 +438,10 @@ class BrokerState:
         """
         gone = topic.ledgers.drop(count)
         self.touch(topic)
+        thinned = self.thinned.get(topic.id)
+        if thinned is not None and thinned.superseded.acked_to < topic.ledgers.first:
+            thinned.superseded.advance(topic.ledgers.first)
+            self.touch(thinned)
         return [info.id for info in gone]
 
     def drop_stage(self, stage: StageState) -> None:
@@ -408,6 +465,8 @@ class BrokerState:
 
     def check(self) -> None:
         """Assert every invariant. A failure names the invariant and the object."""
+        for one, two in pairwise(self.history):
+            assert (one.view, one.d) < (two.view, two.d), f"I230: view {two.view} after view {one.view}"
         for name, id in self.names.items():  # noqa: A001
             assert self.topics[id].name == name, f"I44: {name} leads to {self.topics[id].name}"
         assert len(self.names) == len(self.topics), "I44: a topic that its name does not lead to"
@@ -415,14 +474,24 @@ class BrokerState:
             self.refresh(topic)
             self._check_topic(topic)
         for subscription in self.subscriptions.values():
-            self._check_subscription(subscription)
+            check_subscription(self, subscription)
         for stage in self.stages.values():
-            self._check_stage(stage)
+            check_stage(self, stage)
+        plain = (each for each in self.topics.values() if not each.ledgers.end and not each.subscriptions)
+        self.exchanges.check(self.topics, self.subscriptions, (each.id for each in plain))
+        for id, thinned in self.thinned.items():  # noqa: A001
+            assert id in self.topics, f"I44: topic {id} is gone, and what it dropped is known"
+            thinned.superseded.check(self.topics[id].ledgers.first, self.topics[id].ledgers.end)
         for name in self.namespaces.policies:
             assert name.partition("/")[0] in self.namespaces.tenants, f"I44: {name} has no tenant"
+        check_partitions(self)
+        for node, info in self.announced.info.items():
+            assert info.node == node, f"I44: node {node} leads to the facts of member {info.member}"
+        twice = sorted(self.names.keys() & self.unreplicated.places.keys())
+        assert not twice, f"I245: {twice} are replicated and unreplicated"
         held = [
             *(each for topic in self.topics.values() for each in topic.producers),
-            *(each.session for topic in self.topics.values() for each in topic.waiting),
+            *(session for topic in self.topics.values() for session in topic.waiting),
             *(each for subscription in self.subscriptions.values() for each in subscription.consumers),
         ]
         assert sorted(held) == sorted(self.sessions), "I44: sessions that are nowhere, or twice"
@@ -438,36 +507,13 @@ class BrokerState:
         tail = self.log.tail(topic.id)
         mine = (topic.ledgers.end, topic.ledgers.open_ledger or 0)
         assert tail[:2] == mine, f"I43: {where} ends at {mine}, in the log at {tail[:2]}"
+        assert topic.unready <= set(self.members), f"I250: {where} waits for members that are gone"
         exclusive = [each for each in topic.producers.values() if each.access != "shared"]
         assert not exclusive or len(topic.producers) == 1, f"I45: {where} has an exclusive producer and more"
         assert topic.producers or not topic.waiting, f"I45: producers of {where} wait, and none is attached"
-        attached = {each.name: each for each in (*topic.producers.values(), *topic.waiting)}
+        attached = {each.name: each for each in (*topic.producers.values(), *topic.waiting.values())}
         assert topic.named == attached, f"I44: names of {where} do not lead to its producers"
         for name, subscription in topic.subscriptions.items():
             found = self.subscriptions.get(subscription.id)
             assert found is subscription, f"I44: {where} has a subscription that is not known"
             assert subscription.name == name, f"I44: {name} leads to {subscription.name}"
-
-    def _check_subscription(self, subscription: SubscriptionState) -> None:
-        where = f"subscription {subscription.id}"
-        assert subscription.id < self.next_subscription, f"I42: {where} above its counter"
-        topic = self.topics[subscription.topic]
-        assert topic.subscriptions[subscription.name] is subscription, f"I44: {where} is not with its topic"
-        subscription.acks.check(topic.ledgers.first, topic.ledgers.end)
-        types = {each.type for each in subscription.consumers.values()}
-        assert len(types) <= 1, f"I46: {where} has consumers of types {sorted(types)}"
-        alone = types != {"exclusive"} or len(subscription.consumers) == 1
-        assert alone, f"I46: {where} is exclusive and has {len(subscription.consumers)} consumers"
-
-    def _check_stage(self, stage: StageState) -> None:
-        for part in stage.topics.values():
-            where = f"stage {stage.id.hex()} for topic {part.topic}"
-            if part.hidden:
-                assert part.hidden < self.next_topic, f"I42: {where} above its counter"
-                expected = (part.count, part.file, 0, part.count, part.file_size)
-                tail = self.log.tail(part.hidden)
-                assert tail == expected, f"I47: {where}: {expected}, in the log {tail}"
-                assert not part.entries, f"I47: {where}: entries in memory and in a ledger"
-            else:
-                sizes = (len(part.entries), sum(map(len, part.entries)))
-                assert sizes == (part.count, part.size), f"I47: {where} has {sizes}"

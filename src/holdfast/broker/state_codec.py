@@ -13,11 +13,20 @@ from typing import Any, TypeAlias, TypeVar
 import msgspec
 
 from holdfast import _core
+from holdfast.broker.exchanges import Alternates, Counts, ExchangeState, Kind
+from holdfast.broker.member_state import Announced, Decided, MemberInfo, Place, Setting, Unreplicated
+from holdfast.broker.part import Part
+from holdfast.broker.partitions import (
+    AutoCreation,
+    Partitioned,
+    PartitionedTopic,
+    partitions_of,
+    schema_holder,
+)
 from holdfast.broker.state import (
     BrokerState,
     Consumer,
     Namespaces,
-    Part,
     Policies,
     Producer,
     Sink,
@@ -27,10 +36,13 @@ from holdfast.broker.state import (
     SubscriptionState,
     Tenant,
     TopicState,
+    ViewMark,
 )
+from holdfast.broker.topic_kinds import Thinned
 from holdfast.errors import Corrupt, HoldfastError
 from holdfast.group import Member, Position
 from holdfast.ledger import AckState, LedgerInfo, LedgerTable
+from holdfast.names import is_persistent
 
 
 class _Struct(msgspec.Struct, array_like=True, frozen=True):
@@ -50,6 +62,7 @@ class BrokerPart(_Struct, frozen=True, tag="broker"):
     next_session: int
     members: list[Member]
     views: int
+    history: list[ViewMark] = msgspec.field(default_factory=list)
 
 
 class TopicPart(_Struct, frozen=True, tag="topic"):
@@ -68,6 +81,7 @@ class TopicPart(_Struct, frozen=True, tag="topic"):
     schemas: list[bytes] = msgspec.field(default_factory=list)
     sequence_times: list[int] | None = None
     """When each of `sequences` was last used; None: not known, the time of the snapshot counts."""
+    unready: list[Member] = msgspec.field(default_factory=list)
 
 
 class SubscriptionPart(_Struct, frozen=True, tag="subscription"):
@@ -84,6 +98,14 @@ class SubscriptionPart(_Struct, frozen=True, tag="subscription"):
     acks: tuple[int, bytes, list[tuple[int, bytes]]]
     target: int = 0
     reach: int = 0
+    owner: Member | None = None
+    taken: int = 0
+    idle: list[Member] = msgspec.field(default_factory=list)
+    held: list[tuple[Member, list[tuple[int, int]]]] = msgspec.field(default_factory=list)
+    delivered: list[tuple[int, int]] = msgspec.field(default_factory=list)
+    hashes: list[tuple[Member, bytes]] = msgspec.field(default_factory=list)
+    full: list[int] = msgspec.field(default_factory=list)
+    counts: list[tuple[int, int]] = msgspec.field(default_factory=list)
 
 
 class StagePart(_Struct, frozen=True, tag="stage"):
@@ -103,7 +125,69 @@ class NamespacesPart(_Struct, frozen=True, tag="namespaces"):
     policies: dict[str, Policies]
 
 
-AnyPart: TypeAlias = BrokerPart | TopicPart | SubscriptionPart | StagePart | SinksPart | NamespacesPart
+class AnnouncedPart(_Struct, frozen=True, tag="members"):
+    """Facts about members. A broker alone has no such part."""
+
+    info: list[MemberInfo]
+
+
+class DecidedPart(_Struct, frozen=True, tag="options"):
+    """Options that all members share, and those changed by a broker alone."""
+
+    values: dict[str, Setting]
+    changed: dict[str, Setting] = {}
+
+
+class UnreplicatedPart(_Struct, frozen=True, tag="unreplicated"):
+    """Names that one node alone has. A broker alone has no such part."""
+
+    places: dict[str, Place]
+
+
+class ExchangePart(_Struct, frozen=True, tag="exchange"):
+    """Stands after the topics: its own identity, and those bound to it."""
+
+    id: int
+    kind: Kind
+    unreplicated: bool
+    alternate: int
+    bindings: list[tuple[int, str]]
+    count: Counts
+
+
+class AlternatesPart(_Struct, frozen=True, tag="alternates"):
+    topics: list[tuple[int, int]]
+    subscriptions: list[tuple[int, int]]
+
+
+class PartitionedPart(_Struct, frozen=True, tag="partitioned"):
+    """Stands after the topics: their partitions share the schemas of the first."""
+
+    topics: dict[str, PartitionedTopic]
+    auto_creation: dict[str, AutoCreation] = msgspec.field(default_factory=dict)
+
+
+class ThinnedPart(_Struct, frozen=True, tag="thinned"):
+    topic: int
+    dropped: int
+    superseded: tuple[int, bytes, list[tuple[int, bytes]]]
+
+
+AnyPart: TypeAlias = (
+    BrokerPart
+    | TopicPart
+    | SubscriptionPart
+    | StagePart
+    | SinksPart
+    | NamespacesPart
+    | AnnouncedPart
+    | DecidedPart
+    | UnreplicatedPart
+    | ExchangePart
+    | AlternatesPart
+    | ThinnedPart
+    | PartitionedPart
+)
 Kept = TypeVar("Kept", bound=Part)
 
 _encoder = msgspec.msgpack.Encoder()
@@ -126,6 +210,7 @@ def broker_part(state: BrokerState) -> BrokerPart:
         state.next_session,
         list(state.members),
         state.views,
+        state.history,
     )
 
 
@@ -143,9 +228,10 @@ def topic_part(state: BrokerState, topic: TopicState) -> TopicPart:
         list(topic.ledgers),
         [(name, sequence) for name, sequence, _ in known],
         [producer for _, producer in sorted(topic.producers.items())],
-        topic.waiting,
-        topic.schemas,
+        list(topic.waiting.values()),
+        topic.schemas if schema_holder(state, topic) is topic else [],
         [time for _, _, time in known],
+        sorted(topic.unready),
     )
 
 
@@ -164,6 +250,14 @@ def subscription_part(subscription: SubscriptionState) -> SubscriptionPart:
         subscription.acks.pack(),
         subscription.target,
         subscription.reach,
+        subscription.owner,
+        subscription.taken,
+        sorted(subscription.idle),
+        sorted(subscription.held.items()),
+        subscription.delivered,
+        sorted(subscription.hashes.items()),
+        sorted(subscription.full),
+        sorted(subscription.counts.items()),
     )
 
 
@@ -177,6 +271,53 @@ def sinks_part(sinks: Sinks) -> SinksPart:
 
 def namespaces_part(namespaces: Namespaces) -> NamespacesPart:
     return NamespacesPart(dict(sorted(namespaces.tenants.items())), dict(sorted(namespaces.policies.items())))
+
+
+def announced_part(announced: Announced) -> AnnouncedPart:
+    ordered = (info for _, info in sorted(announced.info.items()))
+    return AnnouncedPart(
+        [
+            msgspec.structs.replace(
+                info,
+                versions=dict(sorted(info.versions.items())),
+                listeners=dict(sorted(info.listeners.items())),
+            )
+            for info in ordered
+        ]
+    )
+
+
+def decided_part(decided: Decided) -> DecidedPart:
+    return DecidedPart(dict(sorted(decided.values.items())), dict(sorted(decided.changed.items())))
+
+
+def unreplicated_part(unreplicated: Unreplicated) -> UnreplicatedPart:
+    return UnreplicatedPart(dict(sorted(unreplicated.places.items())))
+
+
+def exchange_part(exchange: ExchangeState) -> ExchangePart:
+    return ExchangePart(
+        exchange.id,
+        exchange.kind,
+        exchange.unreplicated,
+        exchange.alternate,
+        exchange.binding_pairs(),
+        exchange.count,
+    )
+
+
+def alternates_part(alternates: Alternates) -> AlternatesPart:
+    return AlternatesPart(sorted(alternates.topics.items()), sorted(alternates.subscriptions.items()))
+
+
+def thinned_part(thinned: Thinned) -> ThinnedPart:
+    return ThinnedPart(thinned.topic, thinned.dropped, thinned.superseded.pack())
+
+
+def partitioned_part(partitioned: Partitioned) -> PartitionedPart:
+    return PartitionedPart(
+        dict(sorted(partitioned.topics.items())), dict(sorted(partitioned.auto_creation.items()))
+    )
 
 
 def pack(state: BrokerState) -> list[bytes]:
@@ -196,7 +337,30 @@ def pack(state: BrokerState) -> list[bytes]:
         *(packed(each, subscription_part) for _, each in sorted(state.subscriptions.items())),
         *(packed(each, stage_part) for _, each in sorted(state.stages.items())),
         packed(state.sinks, sinks_part),
+        *([packed(state.announced, announced_part)] if state.announced.info else ()),
+        *([packed(state.decided, decided_part)] if state.decided.values or state.decided.changed else ()),
+        *([packed(state.unreplicated, unreplicated_part)] if state.unreplicated.places else ()),
+        *(packed(each, exchange_part) for _, each in sorted(state.exchanges.all.items())),
+        *(packed(each, alternates_part) for each in (state.exchanges.alternates,) if each),
+        *(packed(each, thinned_part) for _, each in sorted(state.thinned.items())),
+        *([packed(state.partitioned, partitioned_part)] if state.partitioned else ()),
     ]
+
+
+def sealed_ledgers(parts: Iterable[bytes]) -> set[int]:
+    """Return the numbers of all sealed ledgers of topics in a snapshot.
+
+    No later event writes to them.
+
+    Raises:
+        Corrupt: a part does not decode.
+    """
+    found: set[int] = set()
+    for number, data in enumerate(parts):
+        part = _decode(number, data)
+        if isinstance(part, TopicPart):
+            found.update(info.file for info in part.ledgers if info.sealed)
+    return found
 
 
 def digest(state: BrokerState) -> bytes:
@@ -221,6 +385,19 @@ def digest(state: BrokerState) -> bytes:
     for _, stage in sorted(state.stages.items()):
         add(stage_part(stage))
     add(sinks_part(state.sinks))
+    if state.announced.info:
+        add(announced_part(state.announced))
+    if state.decided.values or state.decided.changed:
+        add(decided_part(state.decided))
+    if state.unreplicated.places:
+        add(unreplicated_part(state.unreplicated))
+    for _, exchange in sorted(state.exchanges.all.items()):
+        add(exchange_part(exchange))
+    add(alternates_part(state.exchanges.alternates))
+    for _, thinned in sorted(state.thinned.items()):
+        add((thinned.topic, thinned.dropped, thinned.superseded_ranges()))
+    if state.partitioned:
+        add(partitioned_part(state.partitioned))
     return hasher.digest()
 
 
@@ -246,6 +423,18 @@ def unpack(parts: Iterable[bytes]) -> BrokerState:
     return state
 
 
+def history_of(part: bytes) -> list[ViewMark]:
+    """Return the views of the past from the first part of a snapshot.
+
+    Raises:
+        Corrupt: the part does not decode.
+    """
+    decoded = _decode(0, part)
+    if not isinstance(decoded, BrokerPart):
+        raise Corrupt("the snapshot does not begin with the broker's counters; run holdfast doctor")
+    return decoded.history
+
+
 def _decode(number: int, part: bytes) -> AnyPart:
     try:
         decoded: AnyPart = _decoder.decode(part)
@@ -265,10 +454,27 @@ def _load(state: BrokerState, part: AnyPart) -> None:
         _load_stage(state, part)
     elif isinstance(part, SinksPart):
         state.sinks.last = part.last
+    elif isinstance(part, AnnouncedPart):
+        state.announced.info = {info.node: info for info in part.info}
+    elif isinstance(part, DecidedPart):
+        state.decided.values, state.decided.changed = part.values, part.changed
+    elif isinstance(part, UnreplicatedPart):
+        state.unreplicated.places = part.places
+    elif isinstance(part, ExchangePart):
+        _load_exchange(state, part)
+    elif isinstance(part, AlternatesPart):
+        alternates = state.exchanges.alternates
+        alternates.topics, alternates.subscriptions = dict(part.topics), dict(part.subscriptions)
+    elif isinstance(part, ThinnedPart):
+        thinned = Thinned(part.topic)
+        thinned.dropped, thinned.superseded = part.dropped, AckState.unpack(*part.superseded)
+        state.thinned[part.topic] = thinned
     elif isinstance(part, NamespacesPart):
         if state.topics:
             raise Corrupt("the namespaces stand after the topics that inherit from them")
         state.namespaces.tenants, state.namespaces.policies = part.tenants, part.policies
+    elif isinstance(part, PartitionedPart):
+        _load_partitioned(state, part)
     else:
         raise Corrupt("the broker's counters stand in it twice")
 
@@ -280,6 +486,7 @@ def _load_broker(part: BrokerPart) -> BrokerState:
     state.position = Position(part.view, part.index)
     state.members = tuple(part.members)
     state.views = part.views
+    state.history = part.history
     state.next_topic = part.next_topic
     state.next_subscription = part.next_subscription
     state.next_session = part.next_session
@@ -292,9 +499,10 @@ def _load_topic(state: BrokerState, part: TopicPart) -> None:
     topic.terminated = part.terminated
     topic.epoch = part.epoch
     topic.ledgers = LedgerTable(part.ledgers, part.end)
-    topic.waiting = part.waiting
+    topic.waiting = {each.session: each for each in part.waiting}
     topic.named = {each.name: each for each in (*part.producers, *part.waiting)}
     topic.schemas = part.schemas
+    topic.unready = set(part.unready)
     state.topics[topic.id] = topic
     state.names[topic.name] = topic.id
     state.log.add_topic(topic.id, part.end, state.deduplicates(topic))
@@ -310,22 +518,49 @@ def _load_topic(state: BrokerState, part: TopicPart) -> None:
         topic.producers[producer.session] = producer
         state.log.open_session(producer.session, topic.id, producer.name, producer.epoch)
     state.sessions.update(dict.fromkeys(topic.producers, topic))
-    state.sessions.update(dict.fromkeys((each.session for each in topic.waiting), topic))
+    state.sessions.update(dict.fromkeys(topic.waiting, topic))
 
 
 def _load_subscription(state: BrokerState, part: SubscriptionPart) -> None:
     acks = AckState.unpack(*part.acks)
     subscription = SubscriptionState(part.id, part.topic, part.name, acks, part.owner_epoch)
+    subscription.unready = state.topics[part.topic].unready
     subscription.properties = part.properties
     subscription.reset_number = part.reset_number
     subscription.token = part.token
     subscription.answer = part.answer
     subscription.fenced = part.fenced
     subscription.target, subscription.reach = part.target, part.reach
-    subscription.consumers = {each.session: each for each in part.consumers}
+    for consumer in part.consumers:
+        subscription.attach(consumer)
+    # A snapshot of an earlier version has no owners; the next view decides anew.
+    subscription.owner = part.owner or min(subscription.attached.keys() - subscription.unready, default=None)
+    subscription.taken = part.taken
+    subscription.idle, subscription.held = set(part.idle), dict(part.held)
+    subscription.delivered = part.delivered
+    subscription.hashes, subscription.full = dict(part.hashes), set(part.full)
+    subscription.counts = dict(part.counts)
     state.subscriptions[subscription.id] = subscription
     state.topics[subscription.topic].subscriptions[subscription.name] = subscription
     state.sessions.update(dict.fromkeys(subscription.consumers, subscription))
+
+
+def _load_exchange(state: BrokerState, part: ExchangePart) -> None:
+    exchange = ExchangeState(part.id, part.kind, part.unreplicated)
+    exchange.alternate, exchange.count = part.alternate, part.count
+    for topic, key in part.bindings:
+        exchange.bindings.setdefault(topic, set()).add(key)
+    state.exchanges.all[part.id] = exchange
+    state.log.set_topic(part.id, routed=True)
+
+
+def _load_partitioned(state: BrokerState, part: PartitionedPart) -> None:
+    state.partitioned.topics, state.partitioned.auto_creation = part.topics, part.auto_creation
+    for full in part.topics:
+        if is_persistent(full):
+            first, *others = partitions_of(state, full)
+            for each in others:
+                each.schemas = first.schemas
 
 
 def _load_stage(state: BrokerState, part: StagePart) -> None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from datetime import datetime
 from typing import TYPE_CHECKING, Protocol
 
 from holdfast._core import Batch, Entries, TopicMessage
 from holdfast.broker.dispatch.stuck import Look, diagnose
+from holdfast.broker.events.schemas import applying
 from holdfast.broker.telemetry.traffic import Handed, TopicTraffic
 from holdfast.errors import Corrupt, Misuse, NotFound
+from holdfast.group import Member
 from holdfast.ids import EARLIEST, LATEST, MessageId
 from holdfast.names import no_subscription
 
@@ -53,6 +55,10 @@ class LedgerReader(Protocol):
     async def time(self, ledger: int, entry: int) -> int:
         """Return the log time of an entry."""
 
+    @property
+    def missing(self) -> Set[int]:
+        """The numbers of ledgers that are not here yet."""
+
 
 class Topic:
     """The readers' side of a topic: ordinals in `[first, visible)` can be read.
@@ -90,6 +96,23 @@ class Topic:
         return self.state.created
 
     @property
+    def is_whole(self) -> bool:
+        """Whether all its ledgers are here: a member that joins fetches them while it serves."""
+        missing = self._store.missing
+        return not missing or not any(info.file in missing for info in self.state.ledgers)
+
+    @property
+    def updating(self) -> list[Member]:
+        """The members that lack ledgers of it, in ascending order."""
+        return sorted(self.state.unready)
+
+    @property
+    def missing_bytes(self) -> int:
+        """Bytes of its ledgers that are not here yet."""
+        missing = self._store.missing
+        return sum(info.size for info in self.state.ledgers if info.file in missing) if missing else 0
+
+    @property
     def policies(self) -> Policies:
         """The topic's own policies, without those of its namespace."""
         return self.state.policies
@@ -102,6 +125,11 @@ class Topic:
     def schemas(self) -> Sequence[bytes]:
         """Its schemas, by version."""
         return self.state.schemas
+
+    @property
+    def schemas_applying(self) -> list[tuple[int, bytes]]:
+        """Versions and schemas since the last deletion: those that apply to new clients."""
+        return applying(self.state.schemas)
 
     @property
     def ledgers(self) -> LedgerTable:

@@ -33,11 +33,13 @@ EXTRA = {
     "keyEncoding": "string",
     "orderingKey": "binary",
     "uniqueId": "string",
+    "deliverAt": "timestamp",
 }
 """Columns that must be asked for. `encryption`: MessageMetadata of an encrypted message, with the keys that
 its reader needs. `corrupt`: the fault of a damaged entry, which then has its own row (mode=permissive).
 `keyEncoding`: `base64` for a key of bytes, as the producer marked it. `uniqueId`: ledger, entry and index in
-the batch, with colons; unique in a broker.
+the batch, with colons; unique in a broker. `deliverAt`: the delivery time. Shared and Key_Shared
+subscriptions get the message only then, the source has it at once. null: no delay.
 """
 
 

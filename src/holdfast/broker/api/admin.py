@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast._core import TopicMessage
+from holdfast.broker.api.bulk_admin import BulkAdmin
 from holdfast.broker.api.consumer import Start
+from holdfast.broker.api.exchange_admin import ExchangeAdmin
 from holdfast.broker.events import (
     DeduplicationForget,
     LedgerRoll,
@@ -17,6 +19,7 @@ from holdfast.broker.events import (
     NamespaceDelete,
     NamespaceUpdate,
     PolicySet,
+    SchemaDelete,
     SubscriptionDelete,
     TenantCreate,
     TenantDelete,
@@ -32,8 +35,8 @@ from holdfast.broker.telemetry.stats import LedgerStats, SubscriptionStats, Topi
 from holdfast.broker.topic import Topic
 from holdfast.errors import Busy, Misuse, NotFound
 from holdfast.formatting import plural
-from holdfast.ids import MessageId
-from holdfast.names import checked_name, topic_name
+from holdfast.ids import EARLIEST, LATEST, MessageId
+from holdfast.names import any_topic_name, checked_name, topic_name
 
 if TYPE_CHECKING:
     from holdfast.broker.broker import Broker
@@ -41,7 +44,7 @@ if TYPE_CHECKING:
 PEEK_BYTES = 8 << 20
 
 
-class Admin:
+class Admin(BulkAdmin, ExchangeAdmin):
     """Administration of topics, subscriptions, tenants and namespaces.
 
     Each call returns when its effect is durable.
@@ -63,12 +66,18 @@ class Admin:
 
     # -- topics ----------------------------------------------------------------------------------------
 
-    async def create_topic(self, name: str, **policies: Any) -> None:
+    async def create_topic(self, name: str, *, unreplicated: bool = False, **policies: Any) -> None:
         """Create a topic. Policies are those of `set_policies`.
+
+        With `unreplicated`, this member of a cluster alone has it, in a log of its own.
 
         Raises:
             Exists: there is a topic of that name.
+            Misuse: it would be unreplicated, and this broker is alone.
         """
+        if unreplicated:
+            await self._broker.unreplicated.create_topic(name, _policies(policies))
+            return
         await self._broker.create_topic(topic_name(name), _policies(policies))
 
     async def delete_topic(self, name: str, force: bool = False) -> None:
@@ -84,8 +93,41 @@ class Admin:
             )
         await self._submit(TopicDelete(topic.state.id, force))
 
+    async def create_partitioned_topic(self, name: str, partitions: int, **policies: Any) -> None:
+        """Create a topic with partitions, each a topic of its own: `orders-partition-0` and so on.
+
+        Raises:
+            Exists: a topic has the name, or that of a partition.
+        """
+        await self._broker.partitioned.create(any_topic_name(name), partitions, _policies(policies))
+
+    async def grow_partitions(self, name: str, partitions: int) -> None:
+        """Add partitions to a topic; they get the subscriptions of partition 0.
+
+        Raises:
+            NotFound: there is no partitioned topic of the name.
+            Misuse: it has more partitions, or is not partitioned.
+        """
+        await self._broker.partitioned.grow(any_topic_name(name), partitions)
+
+    async def delete_partitioned_topic(self, name: str, force: bool = False) -> None:
+        """Delete a topic with all partitions.
+
+        Raises:
+            Busy: a partition has producers, subscriptions or readers, and `force` was not given.
+        """
+        await self._broker.partitioned.delete(any_topic_name(name), force)
+
+    def partitions(self, name: str) -> int:
+        """Return the number of partitions of a topic; 0: it has none."""
+        return self._broker.partitioned.count(any_topic_name(name))
+
+    def partitioned_topics(self) -> dict[str, int]:
+        """Return the numbers of partitions of all partitioned topics, by name."""
+        return self._broker.partitioned.counts()
+
     def topics(self) -> list[str]:
-        """Return the names of all topics, sorted."""
+        """Return the names of all topics, sorted. Each partition is one."""
         return sorted(topic.state.name for topic in self._broker.topics.values())
 
     def topic_stats(self, name: str) -> TopicStats:
@@ -107,6 +149,11 @@ class Admin:
             producers=sorted(each.name for each in state.producers.values()),
             ledgers=ledgers,
             subscriptions=subscriptions,
+            dropped=0
+            if (thinned := self._broker.machine.state.thinned.get(state.id)) is None
+            else thinned.dropped,
+            alternate=self.alternate(name),
+            unreplicated=self._broker.unreplicated.is_local,
         )
 
     async def terminate(self, name: str) -> MessageId:
@@ -127,10 +174,22 @@ class Admin:
         """Change policies of a topic; None: those of its namespace or the broker apply again.
 
         The names are `retention_bytes`, `retention_s`, `retention_both`, `ttl_s`, `roll_bytes`,
-        `roll_entries`, `roll_age_s` and `deduplication`.
+        `roll_entries`, `roll_age_s`, `deduplication`, `ring_entries`, `ring_bytes`, `last_value`,
+        `schema_strategy`, `schema_auto_update`, `schema_enforced`,
+        `delayed_delivery`, `delayed_tick_s` and `delayed_most_s`.
         """
         topic = self._topic(name)
         await self._submit(PolicySet(topic.state.id, _policies(policies), sorted(policies)))
+
+    async def delete_schema(self, name: str) -> int:
+        """End the schemas of a topic, and return the version of the deletion.
+
+        The next schema is not compared with earlier ones.
+
+        Raises:
+            NotFound: the topic has no schema.
+        """
+        return int((await self._submit(SchemaDelete(self._topic(name).state.id))).version)
 
     async def roll(self, name: str) -> None:
         """Seal the open ledger: the next message begins a new one."""
@@ -161,26 +220,39 @@ class Admin:
     ) -> None:
         """Create a durable subscription at a place in its topic; with `after`, behind that message.
 
+        Of a partitioned topic, it is created on all partitions: at their end or at their first message.
+
         Raises:
             Exists: the topic has a subscription of that name.
-            Misuse: the topic has no message of that id.
+            Misuse: the topic has no message of that id, or is partitioned.
         """
         checked_name(name, "a subscription")
+        full, partitioned = topic_name(topic), self._broker.partitioned
+        if not self._broker.has_topic(full) and await partitioned.metadata(full, create=True):
+            if start not in ("earliest", "latest", EARLIEST, LATEST):
+                partitioned.require_other(full)
+            await partitioned.subscribe(full, name, from_end=start in ("latest", LATEST))
+            return
         where = await self._broker.ensure_topic(topic)
         ordinal = await where.place(start, exact=True, after=after)
         await self._broker.create_subscription_at(where, name, ordinal)
 
     async def delete_subscription(self, topic: str, name: str, force: bool = False) -> None:
-        """Delete a subscription.
+        """Delete a subscription; of a partitioned topic, that of all partitions.
 
         Raises:
             Busy: the subscription has consumers, and `force` was not given.
         """
+        if self.partitions(topic):
+            await self._broker.partitioned.unsubscribe(topic_name(topic), name, force)
+            return
         _, subscription = self._subscription(topic, name)
         await self._submit(SubscriptionDelete(subscription.id, force))
 
     def subscriptions(self, topic: str) -> list[str]:
         """Return the names of a topic's durable subscriptions, sorted."""
+        if self.partitions(topic):
+            return self._broker.partitioned.subscriptions(topic_name(topic))
         return sorted(self._topic(topic).state.subscriptions)
 
     def subscription_stats(self, topic: str, name: str) -> SubscriptionStats:
@@ -262,7 +334,7 @@ class Admin:
             found = where.messages(await where.read(ordinal, 1, PEEK_BYTES), [0], None)
         index = max(id.batch, 0)
         if index >= len(found):
-            raise NotFound(f"{where.name} has no message {id}; `examine` returns the messages that it has")
+            raise NotFound(f"{where.name} has no message {id}; see `examine` or `topic peek`")
         return found[index]
 
     async def time_of(self, topic: str, time: datetime | int) -> MessageId:
@@ -350,7 +422,7 @@ class Admin:
 
     def applied_policies(self, name: str) -> Policies:
         """Return the policies that apply to a topic: its own, its namespace's, the broker's."""
-        topic, options = self._topic(name), self._broker.options
+        topic, options = self._topic(name), self._broker.decided
         least = Policies(
             retention_bytes=options.retention_bytes,
             retention_s=options.retention_s,
@@ -401,6 +473,8 @@ class Admin:
             reset_number=subscription.reset_number,
             under_revision=dispatcher is not None and dispatcher.revision.under_revision,
             dispatch=None if dispatcher is None else dispatcher.stats(),
+            owner="" if subscription.owner is None else str(subscription.owner),
+            owner_epoch=subscription.owner_epoch,
         )
 
 

@@ -22,6 +22,7 @@ from holdfast.errors import Closed, Misuse
 
 if TYPE_CHECKING:
     from holdfast.broker.broker import Broker
+    from holdfast.broker.key_shared import KeyShared
     from holdfast.broker.state import Access, SubscriptionType
     from holdfast.broker.telemetry.stats import BrokerStats
 
@@ -181,6 +182,7 @@ class BlockingConsumer(_BlockingReceiver[Consumer]):
     ack = _waiting(Consumer.ack)
     ack_many = _waiting(Consumer.ack_many)
     ack_cumulative = _waiting(Consumer.ack_cumulative)
+    reject = _waiting(Consumer.reject)
 
     @property
     def name(self) -> str:
@@ -283,6 +285,7 @@ class BlockingBroker:
         ack_timeout: float | None = None,
         receipts: bool = False,
         durable: bool = True,
+        keys: KeyShared | None = None,
     ) -> BlockingConsumer:
         """As `Broker.consumer`."""
         return BlockingConsumer(
@@ -298,6 +301,7 @@ class BlockingBroker:
                 ack_timeout=ack_timeout,
                 receipts=receipts,
                 durable=durable,
+                keys=keys,
             ),
         )
 

@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 from holdfast._core import Batch, TopicMessage
 from holdfast.arguments import checked_timeout, checked_whole
+from holdfast.broker.api.moving import Mover
 from holdfast.broker.dispatch.types import require_delay, require_options
+from holdfast.broker.events import ALTERNATE
+from holdfast.broker.key_shared import KeyShared
 from holdfast.broker.state import SubscriptionType
 from holdfast.errors import Closed, Misuse, Timeout
 from holdfast.ids import MessageId
@@ -251,10 +254,14 @@ class Receiver(ABC):
         priority: int,
         type_: SubscriptionType,
         ack_timeout_s: float | None,
+        keys: KeyShared | None = None,
+        session: int = 0,
     ) -> None:
         """Attach to the dispatcher; undo all of it if that fails."""
         try:
-            id_ = dispatcher.add_consumer(self._inbox, name, priority, type_, ack_timeout_s=ack_timeout_s)
+            id_ = dispatcher.add_consumer(
+                self._inbox, name, priority, type_, ack_timeout_s=ack_timeout_s, keys=keys, session=session
+            )
             try:
                 self._inbox.attach(dispatcher, id_)
             except BaseException:
@@ -324,6 +331,7 @@ class Consumer(Receiver):
         ack_timeout: float | None,
         receipts: bool,
         durable: bool,
+        keys: KeyShared | None = None,
     ) -> None:
         super().__init__(broker, topic, receiver_queue)
         self.subscription = subscription
@@ -334,12 +342,13 @@ class Consumer(Receiver):
         self._ack_timeout = ack_timeout
         self._receipts = receipts
         self._durable = durable
+        self._keys = keys
 
     async def open(self) -> None:
         """Join the subscription, and create it if it is new. `async with` calls it.
 
         Raises:
-            Busy: the subscription is exclusive and has a consumer.
+            Busy: the subscription is exclusive and has a consumer, or another one has some of the hashes.
             Misuse: the subscription has consumers of another type, an option is out of its range, or this
                 consumer is open.
         """
@@ -349,6 +358,10 @@ class Consumer(Receiver):
             raise Misuse(
                 f"a consumer of type {self.type!r}; use one of {', '.join(get_args(SubscriptionType))}"
             )
+        if self._keys is not None and self.type != "key_shared":
+            raise Misuse(f"keys of a {self.type} consumer; only those of type key_shared share keys")
+        if self._keys is not None:
+            self._keys.require_sound()
         checked_name(self.subscription, "a subscription")
         if self.name:
             checked_name(self.name, "a consumer")
@@ -359,16 +372,17 @@ class Consumer(Receiver):
             self._attach(await broker.volatile.open(topic, self.subscription, self._start))
             return
         subscription = await broker.ensure_subscription(topic, self.subscription, self._start)
-        session = await broker.sessions.join(subscription, self.name, self.type, self._priority)
+        session = await broker.sessions.join(subscription, self.name, self.type, self._priority, self._keys)
         try:
-            self._attach(broker.dispatcher(topic, subscription))
+            self._attach(broker.dispatcher(topic, subscription), session)
         except BaseException:  # else its session stays, and an exclusive subscription is busy for ever
             broker.sessions.drop_consumer(session)
             raise
         self._session = session
 
-    def _attach(self, dispatcher: Dispatcher) -> None:
-        self._take_place(dispatcher, self.name, self._priority, self.type, self._ack_timeout)
+    def _attach(self, dispatcher: Dispatcher, session: int = 0) -> None:
+        of = (self.name, self._priority, self.type, self._ack_timeout)
+        self._take_place(dispatcher, *of, self._keys, session)
 
     @property
     def active(self) -> bool:
@@ -391,7 +405,7 @@ class Consumer(Receiver):
             await done
 
     async def ack_cumulative(self, message: TopicMessage, receipt: bool | None = None) -> None:
-        """Acknowledge this message and all before it. Not on a shared subscription."""
+        """Acknowledge this message and all before it. Not on a shared or key_shared subscription."""
         wait = self._receipts if receipt is None else receipt
         done = self._serving().ack_cumulative(message, receipt=wait)
         if done is not None:
@@ -405,6 +419,26 @@ class Consumer(Receiver):
         """
         require_delay(delay)
         self._serving().nack(self._id, [message.ordinal], delay)
+
+    async def reject(self, message: TopicMessage) -> bool:
+        """Move a message to the alternate exchange of the subscription or its topic, exactly once.
+
+        It is durable when this returns. Returns False if the message was acknowledged or rejected before.
+
+        Raises:
+            NotFound: there is no alternate exchange; the message stays.
+            Outdated: the subscription was reset since the message was delivered; it is delivered again.
+            Misuse: the subscription is not durable.
+        """
+        self._serving()
+        assert self._topic is not None
+        subscription = self._topic.subscriptions.get(self.subscription)
+        if subscription is None or not self._session:
+            raise Misuse(f"{self.subscription} on {self._topic_name} is not durable; acknowledge the message")
+        self._broker.admin.require_alternate(subscription)
+        return await Mover(self._broker).reject(
+            self._topic, subscription, message.ordinal, message.batch_index, ALTERNATE, message.reset_number
+        )
 
     def redeliver(self) -> None:
         """Redeliver all messages that this consumer has received and not acknowledged."""

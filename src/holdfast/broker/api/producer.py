@@ -8,6 +8,8 @@ from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, get_args
 
+from holdfast.broker import policy
+from holdfast.broker.dispatch.types import require_delay
 from holdfast.broker.state import Access
 from holdfast.errors import Closed, HoldfastError, Misuse
 from holdfast.ids import MessageId
@@ -24,6 +26,9 @@ BATCH_MAX = 1 << 24
 
 SEQUENCE_MAX = (1 << 63) - 2
 """The last sequence number of a message. Its successor fits into 63 bits, too."""
+
+DELIVER_AT_MAX_MS = (1 << 63) - 1
+"""The last delivery time: the field of a message has 63 bits."""
 
 RUN_BYTES = 1 << 20
 """`send_many` splits longer lists into runs of about this size; each is one publish event."""
@@ -91,7 +96,7 @@ class Producer:
         if self._wanted_name:
             checked_name(self._wanted_name, "a producer")
         broker = self._broker
-        topic = await broker.ensure_topic(self._topic_name)
+        topic = await broker.ensure_destination(self._topic_name)
         self.name = self._wanted_name or f"{broker.options.cluster}-{broker.random.token(6).hex()}"
         sessions = broker.sessions
         opened = await sessions.exclusive(await sessions.open_producer(topic, self.name, self._access))
@@ -119,8 +124,13 @@ class Producer:
         event_time: datetime | int | None = None,
         ordering_key: bytes | None = None,
         sequence: int | None = None,
+        deliver_at: datetime | int | None = None,
+        deliver_after: float | None = None,
     ) -> MessageId:
         """Publish one message, and return its id when it is durable.
+
+        A shared subscription delivers it at `deliver_at` (a datetime or ns since 1970), or `deliver_after`
+        seconds from now. Other subscriptions and readers get it at once, because they keep the order.
 
         With deduplication, a message whose sequence number the topic has seen is not stored again. Its id is
         `MessageId(-1, -1)`.
@@ -132,7 +142,9 @@ class Producer:
         """
         run = cut_run([data], 0, self._topic_name)
         async with self._order:
-            future = await self._publish(run, key, properties, event_time, ordering_key, sequence)
+            future = await self._publish(
+                run, key, properties, event_time, ordering_key, sequence, deliver_at, deliver_after
+            )
         published = await future
         return MessageId(-1, -1) if published.duplicates else published.first
 
@@ -144,10 +156,14 @@ class Producer:
         properties: dict[str, str] | None = None,
         event_time: datetime | int | None = None,
         sequence: int | None = None,
+        deliver_at: datetime | int | None = None,
+        deliver_after: float | None = None,
     ) -> list[MessageId]:
-        """Publish many messages with the same key and properties; return their ids, in order."""
+        """Publish many messages with the same key, properties and delivery time. Return their ids."""
         ids: list[MessageId] = []
-        for future, count in await self._publish_runs(data, key, properties, event_time, sequence):
+        for future, count in await self._publish_runs(
+            data, key, properties, event_time, sequence, deliver_at, deliver_after
+        ):
             ids += (await future).ids(count, self._batch)
         return ids
 
@@ -159,10 +175,14 @@ class Producer:
         properties: dict[str, str] | None = None,
         event_time: datetime | int | None = None,
         sequence: int | None = None,
+        deliver_at: datetime | int | None = None,
+        deliver_after: float | None = None,
     ) -> int:
         """As `send_many`, but return only the number of entries stored."""
         stored = 0
-        for future, _ in await self._publish_runs(data, key, properties, event_time, sequence):
+        for future, _ in await self._publish_runs(
+            data, key, properties, event_time, sequence, deliver_at, deliver_after
+        ):
             stored += (await future).count
         return stored
 
@@ -211,6 +231,8 @@ class Producer:
         properties: dict[str, str] | None,
         event_time: datetime | int | None,
         sequence: int | None,
+        deliver_at: datetime | int | None = None,
+        deliver_after: float | None = None,
     ) -> list[tuple[asyncio.Future[Any], int]]:
         runs: list[tuple[asyncio.Future[Any], int]] = []
         start = 0
@@ -218,7 +240,10 @@ class Producer:
             while start < len(data):
                 run = cut_run(data, start, self._topic_name)
                 at = None if sequence is None else sequence + start
-                runs.append((await self._publish(run, key, properties, event_time, None, at), len(run)))
+                published = self._publish(
+                    run, key, properties, event_time, None, at, deliver_at, deliver_after
+                )
+                runs.append((await published, len(run)))
                 start += len(run)
         return runs
 
@@ -230,8 +255,11 @@ class Producer:
         event_time: datetime | int | None,
         ordering_key: bytes | None,
         sequence: int | None,
+        deliver_at: datetime | int | None = None,
+        deliver_after: float | None = None,
     ) -> asyncio.Future[Any]:
         self._require_open()
+        deliver_at_ms = self._delivery_time(deliver_at, deliver_after)
         await self._broker.admit(sum(map(len, run)))
         self._require_open()  # it may have been closed while this waited
         if sequence is None:
@@ -255,12 +283,34 @@ class Producer:
                 properties=properties,
                 event_time_ms=milliseconds(event_time),
                 batch=self._batch,
+                deliver_at_ms=deliver_at_ms,
             )
         )
         self._sequence = max(self._sequence, sequence + len(run))
         if self._batch > 1:
             future.add_done_callback(lambda done: self._count(done, len(run)))
         return future
+
+    def _delivery_time(self, deliver_at: datetime | int | None, deliver_after: float | None) -> int:
+        """Return the delivery time in ms since the epoch; 0: none."""
+        if deliver_at is deliver_after is None:
+            return 0
+        now_ms = self._broker.clock.now_ns() // 1_000_000
+        if deliver_at is not None and deliver_after is not None:
+            raise Misuse(
+                f"a message to {self._topic_name} with deliver_at and deliver_after; use one of them"
+            )
+        if deliver_after is None:
+            at_ms = milliseconds(deliver_at, "deliver_at")
+        else:
+            require_delay(deliver_after, "delivery")
+            at_ms = now_ms + round(deliver_after * 1000)
+        if not 0 <= at_ms <= DELIVER_AT_MAX_MS:
+            raise Misuse(f"a message to {self._topic_name} at {deliver_at!r}; use a time since 1970")
+        topic = self._broker.topics.get(self._topic)
+        if topic is not None:  # else it is an exchange, whose topics have policies of their own
+            policy.require_delay(self._broker, topic, at_ms, now_ms)
+        return at_ms
 
     def _require_open(self) -> None:
         if self._session == 0:
@@ -295,14 +345,12 @@ def cut_run(data: Sequence[bytes], start: int, topic: str) -> list[bytes]:
     return run
 
 
-def milliseconds(time: datetime | int | None) -> int:
+def milliseconds(time: datetime | int | None, name: str = "event_time") -> int:
     """Return milliseconds since the epoch; an int is nanoseconds, None gives 0."""
     if time is None:
         return 0
     if isinstance(time, datetime):
         return round(time.timestamp() * 1000)
     if not isinstance(time, int):
-        raise TypeError(
-            f"event_time must be a datetime, nanoseconds since 1970 (int) or None, not {time!r:.50}"
-        )
+        raise TypeError(f"{name} must be a datetime, nanoseconds since 1970 (int) or None, not {time!r:.50}")
     return time // 1_000_000

@@ -21,6 +21,7 @@ from holdfast.broker.events import (
     ProducerOpened,
     ProducerReady,
 )
+from holdfast.broker.key_shared import KeyShared
 from holdfast.errors import Fenced, HoldfastError
 
 if TYPE_CHECKING:
@@ -73,6 +74,10 @@ class Sessions:
         """End a producer's session without waiting, unless the broker has stopped."""
         self._drop(ProducerClose(session))
 
+    def delay_most_ms(self, topic: Topic) -> int:
+        """Return the longest delay of a producer's messages to a topic; 0: no limit."""
+        return int((self._broker.machine.state.effective(topic.state).delayed_most_s or 0) * 1000)
+
     def is_open(self, session: int) -> bool:
         """Return whether a session has not ended yet."""
         return session in self._broker.machine.state.sessions
@@ -85,14 +90,17 @@ class Sessions:
         name: str,
         type: SubscriptionType,  # noqa: A002  # the word that users know
         priority: int,
+        keys: KeyShared | None = None,
     ) -> int:
         """Open a consumer's session with a durable subscription. Returns its number.
 
         Raises:
-            Busy: the subscription is exclusive and has a consumer.
-            Misuse: the subscription has consumers of another type.
+            Busy: the subscription is exclusive and has a consumer, or another one has some of the hashes.
+            Misuse: the subscription has consumers of another type, or that share keys in another way.
         """
-        event = ConsumerJoin(subscription.id, name, type, priority, self._broker.group.member)
+        if type == "key_shared" and keys is None:
+            keys = KeyShared()
+        event = ConsumerJoin(subscription.id, name, type, priority, self._broker.group.member, keys)
         joined: ConsumerJoined = await self._enter(event, ConsumerLeave)
         return joined.session
 

@@ -10,6 +10,9 @@ An acknowledgement is checked three times (**I58**):
 
 A message carries the number under which it was delivered, so check 1 is exact. A network client knows only
 the number of its session, and acknowledges messages of earlier sessions. Check 2 is for those.
+
+In a cluster, the owner alone knows what was delivered since. A member that is not the owner offers entries
+that fail check 2 to the owner (`AckOffer`), one event per turn. The owner checks and acknowledges them.
 """
 
 from __future__ import annotations
@@ -17,17 +20,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from holdfast._core import Batch, Dispatch, TopicMessage, group_acks
 from holdfast.broker.dispatch.revision import RevisionController
 from holdfast.broker.dispatch.types import Cursor, Submit
 from holdfast.broker.events import Ack
-from holdfast.errors import HoldfastError, Misuse, Outdated
+from holdfast.broker.ranges import Ranges, meeting, merged, without
+from holdfast.errors import Fenced, HoldfastError, Misuse, Outdated, Timeout
 from holdfast.ids import BATCH_MESSAGES_MAX
 from holdfast.ledger import pack_bits
 
-Ranges = Sequence[tuple[int, int]]
 Receipt = asyncio.Future[None]
 
 
@@ -42,6 +45,22 @@ class _Turn:
     receipts: list[Receipt] = field(default_factory=list)
     high: int = 0
     """The end of all that it covers."""
+    offered: list[tuple[int, int]] = field(default_factory=list)
+    """Entries that the owner is asked to acknowledge."""
+    offered_bits: dict[int, int] = field(default_factory=dict)
+    offer_receipts: list[Receipt] = field(default_factory=list)
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.ranges or self.cumulative or self.bits)
+
+
+class Offering(Protocol):
+    """Offers acknowledgements to the owner; with `receipt` returns a future that has its answer."""
+
+    def __call__(
+        self, ranges: list[tuple[int, int]], bits: list[tuple[int, bytes]], reset_number: int, receipt: bool
+    ) -> asyncio.Future[Any] | None: ...
 
 
 class Acking:
@@ -65,6 +84,12 @@ class Acking:
         self._open: dict[int, int] = {}
         """By ordinal of a batch with acknowledgements under way: the mask of messages that stay open."""
         self.outdated = 0
+        self.elsewhere: Ranges = ()
+        """Entries that consumers of other members hold."""
+        self.is_foreign: Callable[[], bool] = lambda: False
+        """Returns whether another member dispatches."""
+        self.offer: Offering | None = None
+        """Offers acknowledgements to the owner; None: no other member has the subscription."""
 
     # -- calls of consumers ----------------------------------------------------------------------------
 
@@ -82,7 +107,12 @@ class Acking:
         if reset_number != self._revision.reset_number:
             return self._answer(None, receipt, sum(end - first for first, end in ranges))
         turn = self._collect()
-        return self._answer(turn, receipt, self._ranges(turn, ranges))
+        filtered, offered = self._ranges(turn, ranges), len(turn.offered)
+        if filtered and self._offers():
+            delivered, _ = self._table.delivered_of(ranges)
+            turn.offered += without(merged(ranges), merged(delivered))
+            filtered = 0
+        return self._answer(turn, receipt, filtered, len(turn.offered) > offered)
 
     def cumulative(
         self,
@@ -95,9 +125,12 @@ class Acking:
     ) -> Receipt | None:
         """Acknowledge an entry and all before it; with `index`, up to that message.
 
-        `exact`: the number is the one under which the message was delivered, not that of a session.
+        `exact`: the number is the one under which the message was delivered, not that of a session. Without
+        it, a member that does not own the subscription accepts only what it has delivered itself.
         """
         require_index(self._cursor.name, ordinal, size, index)
+        if not exact and self.is_foreign() and ordinal >= self._table.reach:
+            return self._refuse(ordinal, receipt)
         void = not exact and self._table.undelivered(ordinal)
         if void or reset_number != self._revision.reset_number:
             return self._answer(None, receipt, 1)
@@ -116,13 +149,36 @@ class Acking:
         """Acknowledge the messages of batches that are not in the mask of their batch."""
         if reset_number != self._revision.reset_number:
             return self._answer(None, receipt, len(parts))
-        turn, filtered = self._collect(), 0
+        turn, undelivered = self._collect(), list[tuple[int, int]]()
         for ordinal, still_open in parts:
+            if self._table.undelivered(ordinal):
+                undelivered.append((ordinal, still_open))
+            else:
+                self._leave_open(turn, ordinal, still_open)
+        if not undelivered or not self._offers():
+            return self._answer(turn, receipt, len(undelivered))
+        for ordinal, still_open in undelivered:
+            before = turn.offered_bits.get(ordinal, still_open)
+            turn.offered_bits[ordinal] = before & still_open
+        return self._answer(turn, receipt, 0, offered=True)
+
+    def offered(
+        self, ranges: Ranges, bits: Sequence[tuple[int, bytes]], reset_number: int, receipt: bool
+    ) -> Receipt | None:
+        """Acknowledge what another member offers, without what was not delivered since the last reset."""
+        if reset_number != self._revision.reset_number:
+            return self._answer(None, receipt, len(bits) + sum(end - first for first, end in ranges))
+        turn = self._collect()
+        filtered = self._ranges(turn, ranges)
+        for ordinal, still_open in bits:
             if self._table.undelivered(ordinal):
                 filtered += 1
             else:
-                self._leave_open(turn, ordinal, still_open)
+                self._leave_open(turn, ordinal, int.from_bytes(still_open, "little"))
         return self._answer(turn, receipt, filtered)
+
+    def _offers(self) -> bool:
+        return self.offer is not None and self.is_foreign()
 
     def narrow(self, ordinal: int, still_open: int) -> asyncio.Future[Any]:
         """Leave only these messages of an undelivered batch open. The future is done when durable."""
@@ -132,6 +188,17 @@ class Acking:
     def leave_out(self, ordinal: int) -> None:
         """Acknowledge an entry that cannot be read, in place of its consumers."""
         self._take(self._collect(), [(ordinal, ordinal + 1)])
+
+    def claim(self, ordinals: Sequence[int]) -> Callable[[], None]:
+        """Deliver no entry of these until the returned function is called: another event takes them.
+
+        Acknowledgements that were collected before are submitted first.
+        """
+        self.flush()
+        claim = _Turn(self._revision.reset_number, [(each, each + 1) for each in sorted(set(ordinals))])
+        claim.high = max(ordinals, default=-1) + 1
+        self._flying.append(claim)
+        return lambda: self._flying.remove(claim)
 
     # -- inside a turn ---------------------------------------------------------------------------------
 
@@ -182,11 +249,33 @@ class Acking:
         turn.high = max(turn.high, ordinal + 1)
         self._table.shrink(ordinal, left.bit_count())
 
-    def _answer(self, turn: _Turn | None, receipt: bool, ineffective: int) -> Receipt | None:
+    def _refuse(self, ordinal: int, receipt: bool) -> Receipt | None:
+        """Refuse to acknowledge everything up to an entry that another member delivered."""
+        self.outdated += 1
+        if not receipt:
+            return None
+        future: Receipt = asyncio.get_running_loop().create_future()
+        _fail(
+            future,
+            Fenced(
+                f"entry {ordinal} of subscription {self._cursor.name} was delivered by another member, which "
+                "alone knows what is before it; acknowledge one by one, or when it arrives again"
+            ),
+        )
+        return future
+
+    def _answer(
+        self, turn: _Turn | None, receipt: bool, ineffective: int, offered: bool = False
+    ) -> Receipt | None:
         self._progress()
         self.outdated += ineffective
         if not receipt:
             return None
+        if offered:
+            assert turn is not None
+            answer: Receipt = asyncio.get_running_loop().create_future()
+            turn.offer_receipts.append(answer)
+            return answer if turn.is_empty else self._after(turn, answer)
         future: Receipt = asyncio.get_running_loop().create_future()
         if ineffective:
             number = self._revision.reset_number
@@ -195,7 +284,7 @@ class Acking:
                 f"before reset {number} of subscription {self._cursor.name}, which redelivers them; "
                 "acknowledge them when they arrive again"
             )
-            if turn is None or not (turn.ranges or turn.cumulative or turn.bits):
+            if turn is None or turn.is_empty:
                 _fail(future, error)
                 return future
             inner: Receipt = asyncio.get_running_loop().create_future()
@@ -206,6 +295,22 @@ class Acking:
             turn.receipts.append(future)
         return future
 
+    def _after(self, turn: _Turn, answer: Receipt) -> Receipt:
+        """Return a receipt for what this turn acknowledges itself, and then for what it offers."""
+        future: Receipt = asyncio.get_running_loop().create_future()
+        first: Receipt = asyncio.get_running_loop().create_future()
+        turn.receipts.append(first)
+
+        def both(done: Receipt) -> None:
+            if (error := done.exception()) is not None:
+                _fail(future, error)
+            elif first.done() and answer.done() and not future.done():
+                future.set_result(None)
+
+        first.add_done_callback(both)
+        answer.add_done_callback(both)
+        return future
+
     # -- the event -------------------------------------------------------------------------------------
 
     def flush(self) -> None:
@@ -213,13 +318,34 @@ class Acking:
         turn, self._turn = self._turn, None
         if turn is None:
             return
-        if not (turn.ranges or turn.cumulative or turn.bits):
+        if turn.is_empty:
             self._told(turn, None)
-            return
+        else:
+            self._acknowledge(turn)
+        if turn.offered or turn.offered_bits:
+            self._pass_on(turn)
+
+    def _pass_on(self, turn: _Turn) -> None:
+        """Offer acknowledgements to the owner."""
+        assert self.offer is not None
+        bits = [(ordinal, pack_bits(left)) for ordinal, left in sorted(turn.offered_bits.items())]
+        answered = self.offer(merged(turn.offered), bits, turn.reset_number, bool(turn.offer_receipts))
+        if answered is not None:
+            answered.add_done_callback(lambda done: self._passed_on(turn, done))
+
+    def _passed_on(self, turn: _Turn, done: asyncio.Future[Any]) -> None:
+        error = done.exception()
+        if isinstance(error, Timeout):
+            error = Outdated(f"these acknowledgements may have no effect: {error}")
+        if isinstance(error, Outdated):
+            self.outdated += sum(end - first for first, end in turn.offered) + len(turn.offered_bits)
+        _tell(turn.offer_receipts, error)
+
+    def _acknowledge(self, turn: _Turn) -> None:
         event = Ack(
             self._cursor.id,
             turn.reset_number,
-            _merged(turn.ranges),
+            merged(turn.ranges),
             turn.cumulative,
             [(ordinal, pack_bits(left)) for ordinal, left in sorted(turn.bits.items())],
             receipt=bool(turn.receipts),
@@ -249,11 +375,14 @@ class Acking:
     def _told(self, turn: _Turn, error: BaseException | None) -> None:
         if isinstance(error, Outdated):
             self.outdated += sum(end - first for first, end in turn.ranges) + len(turn.bits)
-        for receipt in turn.receipts:
-            if error is not None:
-                _fail(receipt, error)
-            elif not receipt.done():
-                receipt.set_result(None)
+        _tell(turn.receipts, error)
+
+    def next_open(self, ordinal: int) -> int:
+        """Return the first ordinal from here on that is open, and not with another member."""
+        at = self._cursor.acks.next_unacked(ordinal)
+        for each in meeting(self.elsewhere, at, at + 1) if self.elsewhere else ():
+            at = each[1]
+        return at
 
     # -- for the dispatcher ----------------------------------------------------------------------------
 
@@ -263,7 +392,9 @@ class Acking:
         coming = [turn for turn in self._flying if turn.high > first]
         if self._turn is not None and self._turn.high > first:
             coming.append(self._turn)
-        if not coming:
+        if self.elsewhere:
+            found += meeting(self.elsewhere, first, end)
+        elif not coming:
             return found
         number = self._revision.reset_number
         for turn in coming:
@@ -311,19 +442,12 @@ def _left(size: int, acked: int) -> int:
     return ((1 << size) - 1) & ~acked
 
 
-def _merged(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Sort ranges, and join those that touch."""
-    if len(ranges) < 2:
-        return ranges
-    ranges.sort()
-    out = [ranges[0]]
-    for first, end in ranges[1:]:
-        if first <= out[-1][1]:
-            if end > out[-1][1]:
-                out[-1] = (out[-1][0], end)
-        else:
-            out.append((first, end))
-    return out
+def _tell(receipts: Sequence[Receipt], error: BaseException | None) -> None:
+    for receipt in receipts:
+        if error is not None:
+            _fail(receipt, error)
+        elif not receipt.done():
+            receipt.set_result(None)
 
 
 def _fail(future: Receipt, error: BaseException) -> None:

@@ -11,34 +11,38 @@ event is stable. Work per entry is done in the core (`_core.Dispatch`), not here
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from holdfast._core import Batch, Dispatch, Entries, TopicMessage
-from holdfast.broker.dispatch.acking import Acking, Ranges, Receipt
+from holdfast._core import Batch, Dispatch, Entries
+from holdfast.broker.dispatch.acking import Acking
+from holdfast.broker.dispatch.acknowledging import Acknowledging
 from holdfast.broker.dispatch.attached import Attached
+from holdfast.broker.dispatch.claims import Claims
+from holdfast.broker.dispatch.keys import Keys
 from holdfast.broker.dispatch.looking import Looking
+from holdfast.broker.dispatch.ownership import Tenure
 from holdfast.broker.dispatch.read_loops import Reading, Runs, Throttle
 from holdfast.broker.dispatch.redelivery import Redelivery
 from holdfast.broker.dispatch.reset import Resetting
 from holdfast.broker.dispatch.revision import Revision, RevisionController
+from holdfast.broker.dispatch.schedule import Scheduling, Times
 from holdfast.broker.dispatch.types import (
-    ConsumerStats,
     Cursor,
-    Diagnosis,
-    DispatcherStats,
     DispatchOptions,
     Endpoint,
     Submit,
     TopicReader,
     require_options,
 )
+from holdfast.broker.events import Ack
+from holdfast.broker.key_shared import KeyShared
+from holdfast.broker.ranges import Ranges, common, without
 from holdfast.broker.state import SubscriptionType
-from holdfast.broker.telemetry.traffic import Handed
-from holdfast.errors import Busy, Closed, Corrupt, Misuse
+from holdfast.errors import Busy, Closed, Misuse
 from holdfast.system import Clock, Randomness
 
 
-class Dispatcher:
+class Dispatcher(Acknowledging):
     """Serves one subscription: reads entries, delivers them, and knows which consumer holds which.
 
     Example:
@@ -56,9 +60,7 @@ class Dispatcher:
         >>> class Printer:
         ...     def deliver(self, batch): print([message.data for message in batch])
         ...     def cleared(self, reset_number): print("cleared", reset_number)
-        ...     def active(self, active): pass
-        ...     def failed(self, error): pass
-        ...     def closed(self, reason): pass
+        ...     active = failed = closed = lambda self, told: None
         >>> async def main() -> None:
         ...     topic = Three()
         ...     cursor = VolatileSubscription(topic, -1, "reader", start=0)
@@ -85,6 +87,8 @@ class Dispatcher:
         random: Randomness,
         options: DispatchOptions | None = None,
         throttle: Throttle | None = None,
+        tenure: Tenure | None = None,
+        times: Callable[[], Times] | None = None,
     ) -> None:
         self.options = options or DispatchOptions()
         self._topic = topic
@@ -95,8 +99,7 @@ class Dispatcher:
         self._closed: Exception | None = None
         self._table = Dispatch(self.options.turn_entries)
         self._table.unacked_max = self.options.unacked_max
-        self._handed_messages = 0
-        self._handed_bytes = 0
+        self._handed_messages = self._handed_bytes = 0
         self._resetting = Resetting(
             subscription, self._table, submit, clock, random, self.options, self._clear_all, self._moved
         )
@@ -105,10 +108,21 @@ class Dispatcher:
         self._acking = Acking(subscription, self._table, self.revision, submit, self._acknowledged)
         parts = (topic, subscription, self._table, self.revision, self._acking, self._hand)
         self._reading = Reading(*parts, clock, self.options, self._damaged, throttle)
+        self._reading.ended = self._pump
         self._resetting.serve(self._acking, self._reading)
         whole = (topic, subscription, self._table, self._resetting, self._acking, self._reading)
-        self._looking = Looking(*whole, clock)
+        self._keys = Keys(self._table, subscription, None if tenure is None else tenure.member)
+        self._looking = Looking(*whole, clock, self._keys, tenure)
         self._redelivery = Redelivery(self._table, clock, self._came_back)
+        self._scheduling = Scheduling(self._table, self._reading, clock, times, self._pump)
+        self._tenure = tenure
+        """Its part in the ownership; None: no other member has the subscription."""
+        if tenure is not None:
+            self._reading.halted = True
+            self._table.set_halted(True)
+            tenure.serve(self, self._table, self._acking, self._keys)
+        self.claims = Claims(self._table, self._acking, self._acknowledged, self.rewind)
+        """Entries that events take out of the backlog, in place of consumers."""
 
     # -- consumers -------------------------------------------------------------------------------------
 
@@ -138,15 +152,17 @@ class Dispatcher:
         priority: int = 0,
         type: SubscriptionType = "shared",  # noqa: A002  # the word that users know
         ack_timeout_s: float | None = None,
+        keys: KeyShared | None = None,
+        session: int = 0,
     ) -> int:
         """Attach a consumer, and return its id. It gets messages after it has given permits.
 
         Consumers with lower priority numbers are served first. If the call fails, the consumer is not
-        attached.
+        attached. `session`: that of the replicated state, which splits the keys of a key_shared subscription.
 
         Raises:
             Misuse: the subscription has consumers of another type, or an option is out of its range.
-            Busy: the subscription is exclusive and has a consumer.
+            Busy: the subscription is exclusive and has a consumer, or another one has some of the hashes.
             Closed: the dispatcher is closed.
         """
         self._require_open()
@@ -158,13 +174,22 @@ class Dispatcher:
             )
         if self._consumers and type == "exclusive":
             raise Busy(f"subscription {self._cursor.name} is exclusive and has a consumer; close it first")
+        waits = self._scheduling.waits
+        if type == "key_shared":
+            keys = keys or KeyShared()
+            keys.require_sound()
+            keys.require_fits(self._cursor.name, self._consumers.values())
+            self._keys.begin(keys, self.options.ahead_entries)
+        else:
+            self._table.single = type != "shared"
+        if waits and self._table.single:
+            self._rewind()  # in order, so all is due
         self._type = type
-        self._table.single = type != "shared"
         before = self._table.active
         id_ = self._table.add(priority)
         try:
             ack_timeout_ns = 0 if ack_timeout_s is None else max(1, int(ack_timeout_s * 1e9))
-            self._enrol(Attached(id_, endpoint, name, priority, ack_timeout_ns), before)
+            self._enrol(Attached(id_, endpoint, name, priority, ack_timeout_ns, keys, session), before)
         except BaseException:
             if self._consumers.get(id_) is None:
                 self._table.remove(id_)
@@ -175,8 +200,9 @@ class Dispatcher:
     def _enrol(self, consumer: Attached, before: int) -> None:
         self._consumers[consumer.id] = consumer
         self._redelivery.watch(consumer)
-        if self._type == "shared":
+        if not self._table.single:
             consumer.is_active = True
+            self._keys.split(self._consumers)
         else:
             self._choose_active(before, consumer)
         self._looking.progress()
@@ -188,24 +214,29 @@ class Dispatcher:
             return
         self._redelivery.unwatch(consumer)
         self._table.remove(consumer)
+        self._keys.split(self._consumers)
+        if self._reading.halted and self._tenure is not None:
+            self._tenure.give_back(everything=not self._consumers)
         if not self._consumers:
             self._rewind()  # to the position at which a new dispatcher begins
+            if self._tenure is not None:
+                self._tenure.part()
         elif self._table.single and gone.is_active:
             self._choose_active(consumer, None)
         self._looking.progress()
-        self._reading.pump()
+        self._pump()
 
     def flow(self, consumer: int, permits: int) -> None:
         """Add permits: the consumer accepts that many more messages."""
         if consumer in self._consumers and permits > 0:
             self._table.flow(consumer, permits)
-            self._reading.pump()
+            self._pump()
 
     def grant(self, consumer: int, permits: int) -> None:
         """Replace the permits, for a consumer that has dropped its messages."""
         if consumer in self._consumers:
             self._table.grant(consumer, permits)
-            self._reading.pump()
+            self._pump()
 
     def pause(self, consumer: int) -> None:
         """Deliver nothing to a consumer until `resume`; its permits stay."""
@@ -216,11 +247,16 @@ class Dispatcher:
         """Undo `pause`."""
         if consumer in self._consumers:
             self._table.pause(consumer, False)
-            self._reading.pump()
+            self._pump()
+
+    def consumers_changed(self) -> None:
+        """Follow consumers of a key_shared subscription that joined or left anywhere, or were full."""
+        self._keys.split(self._consumers)
+        self._pump()
 
     def wake(self) -> None:
         """Read again: more entries of the topic are visible."""
-        self._reading.pump()
+        self._pump()
 
     def close(self, reason: Exception) -> None:
         """Stop serving. Consumers and callers that wait get the reason."""
@@ -230,10 +266,14 @@ class Dispatcher:
         self._closed = reason
         self._reading.stop()
         self._redelivery.stop()
+        self._scheduling.stop()
         self._resetting.stop(reason)
+        if self._tenure is not None:
+            self._tenure.close()
         consumers, self._consumers = self._consumers, {}
         for each in consumers.values():
             self._table.remove(each.id)
+            self._keys.split(self._consumers)
             each.endpoint.closed(reason)
 
     def _choose_active(self, before: int, joined: Attached | None) -> None:
@@ -242,6 +282,10 @@ class Dispatcher:
         The active one has the best priority, and of several the one that joined first. Messages of the old
         one are redelivered.
         """
+        if self._reading.halted:  # another member serves its own
+            if joined is not None:
+                joined.endpoint.active(False)
+            return
         active = self._table.active
         old = self._consumers.get(before)
         if active != before:
@@ -256,73 +300,6 @@ class Dispatcher:
             chosen.endpoint.active(True)
         elif joined is not None:
             joined.endpoint.active(False)
-
-    # -- acknowledgements ------------------------------------------------------------------------------
-
-    def ack(self, messages: Batch | Sequence[TopicMessage], receipt: bool = False) -> Receipt | None:
-        """Acknowledge messages. All acknowledgements of a turn become one event.
-
-        With `receipt` the result is a future that is done when they are durable. It raises `Outdated` if some
-        messages were delivered before a reset: their acknowledgements have no effect.
-        """
-        return self._acking.messages(messages, receipt)
-
-    def ack_ranges(self, ranges: Ranges, reset_number: int, receipt: bool = False) -> Receipt | None:
-        """Acknowledge whole entries by ordinals: ranges `(first, end)`, sorted and disjoint."""
-        return self._acking.ranges(ranges, reset_number, receipt)
-
-    def ack_all_but(
-        self, ordinal: int, still_open: int, reset_number: int, receipt: bool = False
-    ) -> Receipt | None:
-        """Acknowledge a batch except those in the mask; its size is not needed."""
-        return self._acking.all_but([(ordinal, still_open)], reset_number, receipt)
-
-    def ack_all_but_many(
-        self, parts: Sequence[tuple[int, int]], reset_number: int, receipt: bool = False
-    ) -> Receipt | None:
-        """As `ack_all_but`, for many batches: each with its mask."""
-        return self._acking.all_but(parts, reset_number, receipt)
-
-    async def narrow(self, ordinal: int, still_open: int) -> None:
-        """Deliver only the messages in the mask, after a reset into a batch."""
-        await self._acking.narrow(ordinal, still_open)
-
-    def ack_cumulative(self, message: TopicMessage, receipt: bool = False) -> Receipt | None:
-        """Acknowledge a message and all before it.
-
-        Raises:
-            Misuse: the subscription is shared.
-        """
-        self.require_order()
-        return self._acking.cumulative(
-            message.ordinal,
-            message.reset_number,
-            receipt,
-            message.batch_index,
-            message.batch_size,
-            exact=True,
-        )
-
-    def ack_up_to(self, ordinal: int, reset_number: int, receipt: bool = False) -> Receipt | None:
-        """As `ack_cumulative`, by ordinal: the whole entry, and all before it.
-
-        The number is that of a session: an entry that was not delivered since the last reset is not
-        acknowledged.
-        """
-        self.require_order()
-        return self._acking.cumulative(ordinal, reset_number, receipt)
-
-    def require_order(self) -> None:
-        """Check that acknowledgements may be cumulative.
-
-        Raises:
-            Misuse: the subscription is shared, so its messages have no order.
-        """
-        if self._type == "shared":
-            raise Misuse(
-                f"subscription {self._cursor.name} is shared, so its messages have no order; acknowledge "
-                "them one by one, not cumulatively"
-            )
 
     # -- redelivery ------------------------------------------------------------------------------------
 
@@ -355,7 +332,7 @@ class Dispatcher:
             self._clear(held)
         else:
             self._table.redeliver(consumer, ordinals)
-        self._reading.pump()
+        self._pump()
 
     def rewind(self) -> None:
         """Read all unacknowledged entries again. Consumers drop messages that they have not taken."""
@@ -363,9 +340,13 @@ class Dispatcher:
         for each in [*self._consumers.values()]:
             if each.is_active:
                 self._clear(each)
-        self._reading.pump()
+        self._pump()
 
     def _rewind(self) -> None:
+        if self._reading.halted and self._tenure is not None:
+            self._tenure.give_back(everything=True)
+            return
+
         def edit() -> None:
             self._table.rewind()
             self._reading.position = max(self._cursor.acks.acked_to, self._topic.first)
@@ -377,7 +358,7 @@ class Dispatcher:
         if self._table.single:
             self.rewind()
         else:
-            self._reading.pump()
+            self._pump()
 
     # -- changes of position ---------------------------------------------------------------------------
 
@@ -442,9 +423,82 @@ class Dispatcher:
         """Follow a raised owner epoch: reads under way are dropped."""
         self._resetting.owned()
 
-    def _moved(self) -> None:
+    # -- ownership -------------------------------------------------------------------------------------
+
+    def take(self, elsewhere: Ranges, hashes: bytes = b"") -> None:
+        """Begin to dispatch, from the first entry that no consumer holds and none has acknowledged.
+
+        `hashes`: of a key_shared subscription, those of `elsewhere`.
+        """
+
+        def edit() -> None:
+            self._table.set_halted(False)  # what was to be read again is read in its turn
+            self._scheduling.began()
+            if self._table.single:
+                self._table.rewind()
+            self._acking.elsewhere = elsewhere
+            self._reading.position = max(self._cursor.acks.acked_to, self._topic.first)
+            self._reading.halted = False
+            if not self._consumers:
+                self._keys.prepare(self.options.ahead_entries)
+            if self._table.keyed and hashes:
+                self._table.set_away(elsewhere, hashes)
+                for first, end in elsewhere:  # acknowledged ones may be left among them
+                    self._table.release_many(self._cursor.acks.acked_in(first, end))
+            self._keys.split(self._consumers)
+
+        self._resetting.take(edit)
+        chosen = self._consumers.get(self._table.active)
+        if self._table.single and chosen is not None and not chosen.is_active:
+            chosen.is_active = True
+            chosen.endpoint.active(True)
         self._looking.progress()
         self._reading.pump()
+
+    def halt(self) -> None:
+        """Stop to dispatch. Consumers of a shared subscription keep what they hold."""
+
+        def edit() -> None:
+            self._table.set_halted(True)  # what was to be read again, the next owner reads
+            if self._table.single:
+                self._table.rewind()
+            self._reading.halted = True
+
+        self._acking.flush()
+        self._resetting.take(edit)
+        if self._table.single:
+            for each in [*self._consumers.values()]:
+                if each.is_active:
+                    each.is_active = False
+                    each.endpoint.active(False)
+                    self._clear(each)
+
+    def returned(self, ranges: Ranges) -> None:
+        """Deliver entries that consumers of another member gave back."""
+        free = common(self._acking.elsewhere, ranges)
+        self._acking.elsewhere = without(self._acking.elsewhere, free)
+        if not self._reading.halted:
+            self._table.come_back(free)
+            self._pump()
+
+    def acked(self, event: Ack) -> None:
+        """Follow acknowledgements of any member: their entries are not held any more."""
+        if event.reset_number != self.revision.reset_number:
+            return
+        self._table.release(0, event.cumulative)
+        self._table.release_many(event.ranges)
+        for ordinal, still_open in event.bits:
+            self._table.shrink(ordinal, int.from_bytes(still_open, "little").bit_count())
+        self._acknowledged()
+
+    def _pump(self) -> None:
+        """Read, if this member is the owner; else return what has come back."""
+        if self._tenure is None or self._tenure.looked():
+            self._reading.pump()
+
+    def _moved(self) -> None:
+        self._looking.progress()
+        self._pump()
 
     def _clear_all(self) -> None:
         for each in [*self._consumers.values()]:
@@ -469,18 +523,19 @@ class Dispatcher:
             self._clock.monotonic_ns(),
             self.revision.reset_number,
             self._topic.name,
+            self._scheduling.now_ms,
         )
+        self._scheduling.arm()
         if handed:
             self._looking.progress()
+            if self._tenure is not None:
+                self._tenure.gave()
         for id_, batch in handed:
             consumer = self._consumers.get(id_)
             if consumer is not None:  # else a call of another endpoint has just removed it
-                self._redelivery.given(consumer)
-                messages, size = batch.permits, batch.size
-                self._handed_messages += messages
-                self._handed_bytes += size
-                consumer.handed_messages += messages
-                consumer.handed_bytes += size
+                self._redelivery.given(consumer, batch)
+                self._handed_messages += batch.permits
+                self._handed_bytes += batch.size
                 self._deliver(consumer, batch)
 
     def _deliver(self, consumer: Attached, batch: Batch) -> None:
@@ -501,62 +556,9 @@ class Dispatcher:
 
     def _acknowledged(self) -> None:
         self._looking.progress()
-        if self.options.unacked_max:
-            self._reading.pump()
+        if self.options.unacked_max or self._table.keyed:
+            self._pump()
 
     def _require_open(self) -> None:
         if self._closed is not None:
             raise Closed(f"the dispatcher of subscription {self._cursor.name} is closed: {self._closed}")
-
-    # -- stats -----------------------------------------------------------------------------------------
-
-    @property
-    def backlog(self) -> int:
-        """The exact number of entries that are visible and not acknowledged."""
-        return self._looking.backlog
-
-    @property
-    def damage(self) -> tuple[int, Corrupt] | None:
-        """The next entry and its error, if the last attempt found it damaged."""
-        return self._reading.damage
-
-    @property
-    def partial_batches(self) -> int:
-        """Number of batches of which some messages are acknowledged, or about to be."""
-        return self._cursor.acks.partial_count + self._acking.parts
-
-    @property
-    def handed(self) -> Handed:
-        """Messages and bytes delivered by this dispatcher, also to consumers that have left."""
-        return Handed(self._handed_messages, self._handed_bytes)
-
-    def handed_to(self) -> list[tuple[int, Handed]]:
-        """Return messages and bytes delivered to each consumer, by its id."""
-        consumers = self._consumers.values()
-        return [(each.id, Handed(each.handed_messages, each.handed_bytes)) for each in consumers]
-
-    def check(self) -> None:
-        """Assert I50 to I53 in the tables, and that the position is within the topic."""
-        self._table.check()
-        assert self._reading.position <= max(self._topic.visible, self._cursor.acks.acked_to)
-
-    def diagnose(self) -> Diagnosis:
-        """Say why the subscription makes no progress."""
-        return self._diagnose(self._looking.consumers(self._consumers))
-
-    def _diagnose(self, consumers: tuple[ConsumerStats, ...]) -> Diagnosis:
-        return self._looking.diagnose(consumers, self.options.unacked_max, self.options.stuck_after_s)
-
-    def stats(self, consumers: tuple[ConsumerStats, ...] | None = None) -> DispatcherStats:
-        """Return stats; `consumers` if the caller has collected theirs one by one."""
-        consumers = self._looking.consumers(self._consumers) if consumers is None else consumers
-        return self._looking.stats(self._type, consumers, self._diagnose(consumers))
-
-    def consumer_ids(self) -> list[int]:
-        """Return the ids of the consumers, in the order in which they are served."""
-        return [row[0] for row in self._table.consumers()]
-
-    def consumer_stats(self, consumer: int) -> ConsumerStats | None:
-        """Return stats of one consumer, at a constant cost; None: it has left."""
-        found = self._consumers.get(consumer)
-        return None if found is None else self._looking.consumer(found)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 
 from holdfast._core import Dispatch
 from holdfast.broker.dispatch.acking import Acking
 from holdfast.broker.dispatch.attached import Attached
+from holdfast.broker.dispatch.keys import Keys
+from holdfast.broker.dispatch.ownership import Tenure
 from holdfast.broker.dispatch.read_loops import Reading
 from holdfast.broker.dispatch.reset import Resetting
 from holdfast.broker.dispatch.stuck import Look, diagnose
@@ -34,6 +37,8 @@ class Looking:
         acking: Acking,
         reading: Reading,
         clock: Clock,
+        keys: Keys,
+        tenure: Tenure | None = None,
     ) -> None:
         self._topic = topic
         self._cursor = cursor
@@ -42,6 +47,8 @@ class Looking:
         self._acking = acking
         self._reading = reading
         self._clock = clock
+        self._keys = keys
+        self._tenure = tenure
         self._progress_ns = clock.monotonic_ns()
 
     def progress(self) -> None:
@@ -75,6 +82,8 @@ class Looking:
             pending_entries=table.pending_entries,
             replay_entries=table.replay_entries,
             delayed_entries=table.delayed_entries,
+            scheduled_entries=table.scheduled_entries,
+            scheduled_bytes=table.scheduled_bytes,
             reading=reading.in_flight,
             waiting=table.wanted > 0 and reading.position >= self._topic.visible,
             reads_sequential=reading.begun["sequential"],
@@ -87,7 +96,16 @@ class Looking:
             last_error=reading.last_error,
             diagnosis=diagnosis,
             entries_damaged=reading.damaged,
+            owner=self.owner,
+            standing="owner" if self._tenure is None else self._tenure.standing,
+            members_waiting=() if self._tenure is None else tuple(map(str, self._tenure.waiting)),
         )
+
+    @property
+    def owner(self) -> str:
+        """The member that dispatches; empty: none does, or the subscription is of this member alone."""
+        owner = None if self._tenure is None else self._tenure.subscription.owner
+        return "" if owner is None else str(owner)
 
     def consumer(self, attached: Attached) -> ConsumerStats:
         """Return stats of one consumer, at a constant cost."""
@@ -95,7 +113,11 @@ class Looking:
 
     def consumers(self, attached: Mapping[int, Attached]) -> tuple[ConsumerStats, ...]:
         """Return stats of all consumers, in the order in which they are served."""
-        return tuple(self._consumer(attached[row[0]], row) for row in self._table.consumers())
+        found = (self._consumer(attached[row[0]], row) for row in self._table.consumers())
+        if not self._table.keyed:
+            return tuple(found)
+        keys = self._keys.stats()
+        return tuple(replace(each, keys=keys.get(each.id)) for each in found)
 
     def _consumer(
         self, attached: Attached, row: tuple[int, int, int, int, int, int, int, bool]
@@ -115,13 +137,19 @@ class Looking:
         """Say why the subscription makes no progress."""
         acks, reading, due = self._cursor.acks, self._reading, self._table.next_due
         window, read = self._resetting.revision.window, reading.oldest()
-        unread = acks.count(self._topic.visible) - acks.count(reading.position)
+        unread, scheduled = acks.count(self._topic.visible) - acks.count(reading.position), 0
+        if self._table.scheduled_entries and not reading.has_work:
+            unread, scheduled = 0, self._table.scheduled_entries
         look = Look(
             backlog=self.backlog,
             idle_s=self._since_s(self._progress_ns),
             consumers=consumers,
             single=self._table.single,
             unread=max(0, unread) + self._table.replay_entries,
+            ahead=self._table.replay_entries if self._table.keyed and not reading.is_busy else 0,
+            keys_wait=self._keys.text,
+            scheduled=scheduled,
+            scheduled_ms=self._table.next_scheduled if scheduled else 0,
             delayed=self._table.delayed_entries,
             delayed_s=-self._since_s(due) if due else math.inf,
             under_revision_s=None if window is None else self._since_s(window.since_ns),
@@ -129,6 +157,7 @@ class Looking:
             read_error=reading.last_error,
             damaged="" if (found := reading.damage) is None else str(found[1]),
             unacked_max=unacked_max,
+            owner=self.owner if self._reading.halted else "",
         )
         return diagnose(look, stuck_after_s)
 

@@ -22,6 +22,7 @@ from typing import Any, Literal
 
 from holdfast._core import Dispatch, Entries
 from holdfast.broker.dispatch.acking import Acking
+from holdfast.broker.dispatch.recent import Recent
 from holdfast.broker.dispatch.revision import Revision, RevisionController
 from holdfast.broker.dispatch.types import Cursor, DispatchOptions, TopicReader
 from holdfast.errors import Corrupt, CursorModifying, HoldfastError, NotFound
@@ -34,6 +35,12 @@ Runs = list[tuple[int, int]]
 
 GAP_MAX = 16
 """Entries between two wanted ones of a replay read: to read them in vain costs less than another read."""
+KEYED_GAP_MAX = 256
+"""The same for key_shared: entries that wait for one of many consumers lie far apart."""
+STEPS_MAX = 1000
+"""Runs of entries that are passed at once in search of the next one to read."""
+STEPS_FEW = 8
+"""So many runs are passed again by each search; after more, the position follows."""
 LONG_RUN = 64
 """Acknowledged entries in a row before which a sequential read stops."""
 
@@ -84,12 +91,16 @@ class Reading:
         self.damaged = 0
         """Number of damaged entries that were skipped."""
         self.position = max(cursor.acks.acked_to, topic.first)
-        """Where the next sequential read begins."""
+        self._recent = Recent()
+        self.ended: Callable[[], None] = self.pump
+        """Called when a loop has ended: the other kind may have waited for it."""
         self._current: dict[Kind, Read] = {}
         self._tasks: dict[Kind, asyncio.Task[None]] = {}
         """The current tasks; a new revision leaves them behind."""
         self._left_behind: dict[asyncio.Task[None], None] = {}  # ordered, so that simulations repeat
         self._stopped = False
+        self.halted = False
+        """Another member dispatches: no reads."""
         self._retry: asyncio.TimerHandle | None = None
         self._retry_s = 0.0
         self.last_error = ""
@@ -100,21 +111,44 @@ class Reading:
         self.dropped = 0
         self.released = 0
 
+    @property
+    def position(self) -> int:
+        """Where the next sequential read begins. Entries to be read again lie below it (**I266**)."""
+        return self._position
+
+    @position.setter
+    def position(self, position: int) -> None:
+        self._position = self._table.position = position
+
     # -- when to read ----------------------------------------------------------------------------------
 
     def pump(self) -> None:
         """Start reads, if there are entries to read and consumers with permits."""
-        if self._stopped or self._retry is not None or self._table.wanted == 0:
+        if self._stopped or self.halted or self._retry is not None or self._table.wanted == 0:
             return
-        if self._table.replay_entries:
-            if "replay" not in self._tasks:
+        if self._table.keyed and self._tasks:
+            return  # one read at a time: the next one depends on the hashes that this one finds
+        if self._table.to_replay:
+            if "replay" not in self._tasks and not self._is_moving():
                 self._spawn("replay")
         elif (
             "sequential" not in self._tasks
             and not self._waits_for_replay()
             and self._next_position() < self._topic.visible
+            and self._table.ahead_left
+            and not self._is_moving()
         ):
             self._spawn("sequential")
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether reads are under way, or can be started."""
+        if self._tasks or self._retry is not None:
+            return True
+        table = self._table
+        if table.wanted == 0:
+            return False
+        return table.to_replay or (table.ahead_left > 0 and self._next_position() < self._topic.visible)
 
     @property
     def damage(self) -> tuple[int, Corrupt] | None:
@@ -122,7 +156,7 @@ class Reading:
         if self._damaged is None:
             return None
         table = self._table
-        coming = table.replay_first if table.replay_entries else self._next_position()
+        coming = table.replay_first if table.to_replay else self._next_position()
         return self._damaged if self._damaged[0] == coming else None
 
     def oldest(self) -> Read | None:
@@ -142,6 +176,7 @@ class Reading:
         for read in self._current.values():
             self._put_back(read)
         self._current.clear()
+        self._recent.clear()
         self._left_behind.update(dict.fromkeys(self._tasks.values()))
         self._tasks.clear()
         self._forget_failure()
@@ -163,10 +198,33 @@ class Reading:
 
     def _waits_for_replay(self) -> bool:
         """Return whether a sequential read must wait. Redelivery comes first, and keeps the order."""
-        return self._table.replay_entries > 0 or (self._table.single and "replay" in self._tasks)
+        ordered = self._table.single or self._table.keyed
+        return self._table.to_replay or (ordered and "replay" in self._tasks)
 
     def _next_position(self) -> int:
-        return self._cursor.acks.next_unacked(max(self.position, self._topic.first))
+        """Return the next ordinal that is open, is due, and that no consumer holds.
+
+        After many steps the search ends early, at any entry. Reads leave out those that are not to be read.
+        """
+        at, before, steps = max(self.position, self._topic.first), -1, 0
+        while at != before and steps < STEPS_MAX:
+            before, steps = at, steps + 1
+            at = self._table.next_free(self._acking.next_open(at))
+        if steps > STEPS_FEW:  # entries that are given back, or become due, are read as a replay
+            self.position = at
+        return at
+
+    @property
+    def has_work(self) -> bool:
+        """Whether there are entries to read."""
+        return self._table.to_replay or self._next_position() < self._topic.visible
+
+    def _is_moving(self) -> bool:
+        """Return whether a reset was applied and is not stable yet; then `pump` is called.
+
+        A member that submitted the reset has a window; the others have only this.
+        """
+        return self._cursor.reset_number != self._revision.reset_number
 
     def _spawn(self, kind: Kind) -> None:
         task = asyncio.get_running_loop().create_task(
@@ -196,7 +254,9 @@ class Reading:
             if read is None:
                 break
             try:
-                entries = await self._topic.read(read.start, read.count, self._options.read_bytes)
+                entries = self._recent.find(read.start) if kind == "replay" else None
+                if entries is None:
+                    entries = await self._topic.read(read.start, read.count, self._options.read_bytes)
             except (HoldfastError, OSError) as error:
                 if self._failed(read, error):
                     continue
@@ -207,11 +267,11 @@ class Reading:
             del self._tasks[kind]
             self._current.pop(kind, None)
             if self.refused == refused:  # else the end of the window calls `pump`
-                self.pump()  # the other kind may have waited for this one
+                self.ended()
 
     def _begin(self, kind: Kind) -> Read | None:
         wanted = min(self._table.wanted_entries, 1 if self._one_by_one else self._options.read_entries)
-        if self._stopped or wanted == 0:
+        if self._stopped or self.halted or wanted == 0 or self._is_moving():
             return None
         try:
             revision = self._revision.begin_read()
@@ -227,7 +287,7 @@ class Reading:
     def _replay(self, revision: Revision, wanted: int) -> Read | None:
         if self._table.replay_first < self._topic.first:
             self._table.release(0, self._topic.first)  # trimmed, so it cannot be read again
-        runs = self._table.take_replay(wanted, GAP_MAX)
+        runs = self._table.take_replay(wanted, KEYED_GAP_MAX if self._table.keyed else GAP_MAX)
         if not runs:
             return None
         start, end = runs[0][0], runs[-1][1]
@@ -237,9 +297,11 @@ class Reading:
         if self._waits_for_replay():
             return None
         start = self._next_position()
-        wanted = min(wanted, self._topic.visible - start)
+        wanted = min(wanted, self._topic.visible - start, self._table.ahead_left)
         if wanted <= 0:
             return None
+        # Entries before the start are held or acknowledged: if one is given back, it is read as a replay.
+        self.position = start
         wanted = self._before_long_run(start, wanted)
         return Read("sequential", revision, start, wanted, [], self._clock.monotonic_ns())
 
@@ -269,12 +331,21 @@ class Reading:
             read.runs = _up_to(read.runs, end)
         if self._throttle is not None:
             await self._throttle(entries)
-        if self._revision.is_outdated(read.revision):
+        if self._revision.is_outdated(read.revision) or self._is_moving():
             self._drop(read, entries)
             return
         read.moved = None
         self._hand(entries, read.runs if read.kind == "replay" else None)
+        if self._table.keyed:
+            self._keep(read, entries)
         read.runs = []
+
+    def _keep(self, read: Read, entries: Entries) -> None:
+        """Keep entries that wait for the consumers of their keys: these may be ready soon."""
+        if not self._table.replay_entries:
+            self._recent.clear()
+        elif self._recent.find(read.start) is None:
+            self._recent.keep(entries)
 
     def _drop(self, read: Read, entries: Entries) -> None:
         """Count a read of an older revision as dropped; its entries are released."""

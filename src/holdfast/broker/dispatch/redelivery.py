@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from holdfast._core import Dispatch
+from holdfast._core import Batch, Dispatch
 from holdfast.broker.dispatch.attached import Attached
 from holdfast.system import Clock
 
@@ -28,8 +28,10 @@ class Redelivery:
     def unwatch(self, consumer: int) -> None:
         self._timed.pop(consumer, None)
 
-    def given(self, consumer: Attached) -> None:
-        """Note a delivery to a consumer: its ack timeout begins."""
+    def given(self, consumer: Attached, batch: Batch) -> None:
+        """Count a delivery to a consumer; its ack timeout begins."""
+        consumer.handed_messages += batch.permits
+        consumer.handed_bytes += batch.size
         if not consumer.ack_timeout_ns:
             return
         due_ns = self._clock.monotonic_ns() + consumer.ack_timeout_ns

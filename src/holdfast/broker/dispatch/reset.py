@@ -27,6 +27,7 @@ from holdfast.broker.dispatch.read_loops import Reading
 from holdfast.broker.dispatch.revision import Revision, RevisionController, Window
 from holdfast.broker.dispatch.types import Cursor, DispatchOptions, Submit
 from holdfast.broker.events import Advance, Fence, Reset
+from holdfast.broker.ranges import without
 from holdfast.errors import Closed, CursorModifying, HoldfastError, Timeout
 from holdfast.system import Clock, Randomness
 
@@ -76,7 +77,9 @@ class Resetting:
     def _expect(self) -> None:
         """Mark entries that may have been delivered before the last reset as undelivered (**I58**)."""
         cursor = self._cursor
-        self._table.expect(max(cursor.target, cursor.acks.acked_to), cursor.reach)
+        first = max(cursor.target, cursor.acks.acked_to)
+        for each in without([(first, cursor.reach)], cursor.delivered) if first < cursor.reach else []:
+            self._table.expect(*each)
 
     # -- calls -----------------------------------------------------------------------------------------
 
@@ -151,6 +154,15 @@ class Resetting:
         self.revisions += 1
         self.rewinds += 1
         self.revision.revise(edit)
+
+    def take(self, editor: Callable[[], None]) -> None:
+        """Change the volatile position and tables because dispatch begins or ends here."""
+
+        def edit() -> None:
+            self._reading.leave_behind()
+            editor()
+
+        self.revision.revise(edit, owner_epoch=self._cursor.owner_epoch)
 
     def stop(self, reason: Exception) -> None:
         """Cancel resets and advances; their callers get the reason."""
@@ -242,6 +254,7 @@ class Resetting:
         self._table.reset(target)
         self._expect()
         self._acking.forget()
+        self._acking.elsewhere = ()
         self._reading.position = target
         self._forwarded = target
 

@@ -7,8 +7,9 @@ are not acknowledged. The diagnosis names the first cause that holds, or says th
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from holdfast.broker.dispatch.types import ConsumerStats, Diagnosis, Reason
 from holdfast.formatting import plural
@@ -27,6 +28,14 @@ class Look:
     """Only the first consumer is served."""
     unread: int = 0
     """Entries that wait to be read, for the first time or again."""
+    ahead: int = 0
+    """Of these, entries that were read and wait for the consumers of their keys."""
+    keys_wait: Callable[[], str] = str
+    """Says which keys wait for which consumers."""
+    scheduled: int = 0
+    """Entries whose delivery time has not come."""
+    scheduled_ms: int = 0
+    """The first of these times, in ms since 1970."""
     delayed: int = 0
     """Entries that wait for their time after a negative acknowledgement."""
     delayed_s: float = math.inf
@@ -38,6 +47,8 @@ class Look:
     damaged: str = ""
     """The error of the next entry, if it is damaged. The server closes consumers that meet it."""
     unacked_max: int = 0
+    owner: str = ""
+    """Another member that dispatches; empty: this one does."""
 
 
 def diagnose(look: Look, stuck_after_s: float) -> Diagnosis:
@@ -57,7 +68,8 @@ def diagnose(look: Look, stuck_after_s: float) -> Diagnosis:
 
 def judged(look: Look, reason: str, text: str, stuck_after_s: float) -> Diagnosis:
     """Return the diagnosis of a reason that was found."""
-    stuck = look.backlog > 0 and look.idle_s >= stuck_after_s and reason != Reason.NO_CONSUMERS
+    elsewhere = (Reason.NO_CONSUMERS, Reason.OWNED_ELSEWHERE, Reason.SCHEDULED)
+    stuck = look.backlog > 0 and look.idle_s >= stuck_after_s and reason not in elsewhere
     return Diagnosis(reason, text, look.idle_s, stuck)
 
 
@@ -69,6 +81,9 @@ def _reason(look: Look) -> tuple[str, str]:
     if look.under_revision_s is not None:
         text = f"a reset has been under way for {look.under_revision_s:.1f} s, and reads are refused"
         return Reason.UNDER_REVISION, text
+    if look.owner:
+        text = f"member {look.owner} owns the subscription, and delivers it to consumers there"
+        return Reason.OWNED_ELSEWHERE, text
     if look.damaged:
         return Reason.READ_FAILED, f"the next entry is damaged: {look.damaged}"
     if not served:
@@ -79,6 +94,10 @@ def _reason(look: Look) -> tuple[str, str]:
             delayed = plural(look.delayed, "entry")
             text = f"{delayed} to redeliver later, the first in {look.delayed_s:.1f} s; {holders}"
             return Reason.DELAYED, text
+        held = sum(each.pending_entries for each in look.consumers)
+        if look.scheduled and not held:
+            words = f"{plural(look.scheduled, 'entry')} until their delivery time"
+            return Reason.SCHEDULED, f"{words}, the first {_moment(look.scheduled_ms)}"
         return Reason.ALL_PENDING, f"all entries were delivered and are not acknowledged: {holders}"
     unread = plural(look.unread, "entry")
     if not willing:
@@ -90,12 +109,21 @@ def _reason(look: Look) -> tuple[str, str]:
     if look.unacked_max and all(each.pending_messages >= look.unacked_max for each in willing):
         text = f"a consumer may hold {plural(look.unacked_max, 'unacknowledged message')}: {_holders(served)}"
         return Reason.UNACKED_LIMIT, text
+    if look.ahead:
+        return Reason.KEYS_WAIT, f"{plural(look.ahead, 'entry')} read; {look.keys_wait()}"
     if look.reading is not None:
         kind, start, age_s = look.reading
         return Reason.READ_IN_FLIGHT, f"a {kind} read from {start} on has been in flight for {age_s:.1f} s"
     if look.read_error:
         return Reason.READ_FAILED, f"the last read failed, and is retried: {look.read_error}"
     return Reason.NOTHING, f"{unread} to read, permits at {_names(willing)}, no read in flight"
+
+
+def _moment(ms: int) -> str:
+    try:
+        return f"at {datetime.fromtimestamp(ms // 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"
+    except (ValueError, OverflowError, OSError):
+        return "after the year 9999"
 
 
 def _names(consumers: Sequence[ConsumerStats]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, fields
 from typing import Any, Protocol, TypeAlias
 
@@ -11,7 +11,7 @@ from holdfast._core import Batch, Entries
 from holdfast.broker.dispatch.revision import Revision
 from holdfast.broker.events import Event
 from holdfast.broker.options import SECONDS_MOST, DeliveryOptions
-from holdfast.broker.state import SubscriptionType
+from holdfast.broker.state import Consumer, SubscriptionType
 from holdfast.errors import Misuse
 from holdfast.ledger import AckState
 
@@ -37,8 +37,8 @@ def require_options(priority: Any, ack_timeout_s: float | None) -> None:
         )
 
 
-def require_delay(delay_s: Any) -> None:
-    """Check the delay of a redelivery; None: the back-off decides.
+def require_delay(delay_s: Any, of: str = "redelivery") -> None:
+    """Check a delay; None: the back-off of redeliveries decides.
 
     Raises:
         Misuse: the delay is not a number of seconds from 0 to `SECONDS_MOST`.
@@ -47,8 +47,8 @@ def require_delay(delay_s: Any) -> None:
         return
     if not isinstance(delay_s, int | float) or not 0 <= delay_s <= SECONDS_MOST:
         raise Misuse(
-            f"a delay of {delay_s!r} s before redelivery; use 0 to {SECONDS_MOST:.0f}, or None for one that "
-            "grows each time"
+            f"a delay of {delay_s!r} s before {of}; use 0 to {SECONDS_MOST:.0f}"
+            + (", or None for one that grows each time" if of == "redelivery" else "")
         )
 
 
@@ -83,9 +83,15 @@ class Cursor(Protocol):
     @property
     def reach(self) -> int: ...
     @property
+    def delivered(self) -> list[tuple[int, int]]: ...
+    @property
     def owner_epoch(self) -> int: ...
     @property
     def acks(self) -> AckState: ...
+    @property
+    def consumers(self) -> Mapping[int, Consumer]: ...
+    @property
+    def full(self) -> Set[int]: ...
 
 
 class Endpoint(Protocol):
@@ -131,6 +137,9 @@ class DispatchOptions(DeliveryOptions):
     retry_first_s: float = 0.1
     """Delay after a read that failed. It doubles up to `retry_most_s`."""
     retry_most_s: float = 10.0
+    ahead_entries: int = 100_000
+    """Entries of a key_shared subscription that were read and wait for their consumers. While there are more,
+    nothing further is read."""
     stuck_after_s: float = 30.0
     """Time without progress after which a backlog with consumers is reported as stuck."""
 
@@ -149,6 +158,33 @@ class DispatchOptions(DeliveryOptions):
         if delay_s is None:
             return self.nack_first_s, self.nack_factor, self.nack_most_s
         return delay_s, 1.0, delay_s
+
+
+@dataclass(frozen=True)
+class DrainingHash:
+    """A hash whose new consumer waits until the old one has acknowledged its messages."""
+
+    hash: int
+    entries: int
+    """Entries of it that the old consumer holds."""
+    blocked: int
+    """How often an entry had to wait."""
+    waiting: str
+    """Name of the consumer that waits; empty: none has this hash."""
+
+
+@dataclass(frozen=True)
+class KeyStats:
+    """The part of one consumer in the keys of its subscription."""
+
+    ranges: tuple[tuple[int, int], ...] = ()
+    """Hashes that belong to it, both ends included."""
+    draining: tuple[DrainingHash, ...] = ()
+    """Hashes of which it holds entries, and that belong to another consumer now."""
+    draining_count: int = 0
+    draining_entries: int = 0
+    drained: int = 0
+    """Hashes that it has passed on after it had acknowledged their entries."""
 
 
 @dataclass(frozen=True)
@@ -173,6 +209,8 @@ class ConsumerStats:
     delivered_bytes: int = 0
     paused: bool = False
     """It gets nothing, even with permits: its connection is slow to read."""
+    keys: KeyStats | None = None
+    """Of a key_shared consumer, where all consumers are asked for."""
 
 
 class Reason:
@@ -181,12 +219,15 @@ class Reason:
     NO_BACKLOG = "no backlog"
     UNDER_REVISION = "under revision"
     NO_CONSUMERS = "no consumers"
+    OWNED_ELSEWHERE = "another member owns it"
     READ_FAILED = "read failed"
     READ_IN_FLIGHT = "read in flight"
     NO_PERMITS = "no permits"
     UNACKED_LIMIT = "unacknowledged limit"
     DELAYED = "waiting for negative acknowledgements"
+    SCHEDULED = "waiting for delivery times"
     ALL_PENDING = "all unacknowledged entries are pending"
+    KEYS_WAIT = "keys wait for their consumers"
     NOTHING = "nothing stops it"
 
 
@@ -247,5 +288,15 @@ class DispatcherStats:
     last_error: str
     """Error of the last read; empty if it succeeded."""
     diagnosis: Diagnosis
+    scheduled_entries: int = 0
+    """Read, and held back until their delivery time."""
+    scheduled_bytes: int = 0
+    """Memory that this takes."""
     entries_damaged: int = 0
     """Skipped because they were damaged on the disk (`skip_damaged`)."""
+    owner: str = ""
+    """The member that dispatches; empty: no member, or the subscription is of this one alone."""
+    standing: str = "owner"
+    """Whether this member dispatches: owner, releasing or other."""
+    members_waiting: tuple[str, ...] = ()
+    """Other members that want to dispatch."""

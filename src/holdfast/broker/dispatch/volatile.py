@@ -69,6 +69,8 @@ class _State:
     def __init__(self, subscription: SubscriptionState, topic: TopicReader) -> None:
         self._subscription = subscription
         self.topics = {subscription.topic: _TopicState(topic)}
+        self.thinned: dict[int, object] = {}
+        """Readers of a last-value topic see what it still has."""
 
     def require_subscription(self, _: int) -> SubscriptionState:
         return self._subscription

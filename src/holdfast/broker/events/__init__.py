@@ -7,10 +7,15 @@ Example:
     True
 """
 
+from holdfast.broker.events.asks import AckOffer, Answer, MoveAsk, OwnerAnswer
 from holdfast.broker.events.base import Context, Event, decode, kinds
 from holdfast.broker.events.cursors import Ack, Advance, Fence, Reset, SubscriptionCreate, SubscriptionDelete
 from holdfast.broker.events.deduplication import DeduplicationExpire, DeduplicationForget
+from holdfast.broker.events.exchanges import AlternateSet, Bind, ExchangeCreate, ExchangeDelete, Unbind
+from holdfast.broker.events.joining import MemberHello, TopicsReady, TransferMark, UpdateBegin
 from holdfast.broker.events.ledgers import LedgerRoll, LedgerTrim
+from holdfast.broker.events.members import MemberAnnounce, OptionsChange, OptionsSet, UnreplicatedSet
+from holdfast.broker.events.moves import ALTERNATE, NOWHERE, Move, RingTrim, Row, Supersede
 from holdfast.broker.events.namespaces import (
     NamespaceCreate,
     NamespaceDelete,
@@ -20,9 +25,21 @@ from holdfast.broker.events.namespaces import (
     TenantUpdate,
 )
 from holdfast.broker.events.notices import (
+    AckOffered,
     ConsumerGone,
+    ConsumersChanged,
+    EntriesTaken,
+    ExchangeAdded,
+    ExchangeGone,
+    HeldReturned,
     LedgersGone,
+    MoveAsked,
+    NameChanged,
     Notice,
+    OwnerAnswered,
+    OwnerChanged,
+    OwnershipWanted,
+    PartitionsChanged,
     ProducerGone,
     ProducerReady,
     SubscriptionGone,
@@ -30,11 +47,15 @@ from holdfast.broker.events.notices import (
     TopicAdded,
     TopicClosed,
     TopicGone,
+    Unloaded,
 )
 from holdfast.broker.events.outcomes import (
+    Asked,
     Committed,
     ConsumerJoined,
     Done,
+    Dropped,
+    Moved,
     ProducerOpened,
     Published,
     Revised,
@@ -45,7 +66,22 @@ from holdfast.broker.events.outcomes import (
     TopicTerminated,
     Trimmed,
 )
-from holdfast.broker.events.schemas import SchemaAdd
+from holdfast.broker.events.ownership import (
+    OwnershipAsk,
+    OwnershipRelease,
+    OwnershipReturn,
+    active_consumer_member,
+    next_owner,
+)
+from holdfast.broker.events.partitions import (
+    AutoCreationSet,
+    PartitionsDelete,
+    PartitionsSet,
+    PartitionsSubscribe,
+    PartitionsUnsubscribe,
+)
+from holdfast.broker.events.redeliveries import RedeliveryNote
+from holdfast.broker.events.schemas import SchemaAdd, SchemaDelete
 from holdfast.broker.events.sessions import (
     ConsumerJoin,
     ConsumerLeave,
@@ -64,28 +100,67 @@ from holdfast.broker.events.stages import (
 )
 from holdfast.broker.events.time_repair import TimeRepair
 from holdfast.broker.events.topics import PolicySet, TopicCreate, TopicDelete, TopicTerminate, TopicTruncate
+from holdfast.broker.events.unloading import Unload
 
 __all__ = [
+    "ALTERNATE",
+    "NOWHERE",
     "Ack",
+    "AckOffer",
+    "AckOffered",
     "Advance",
+    "AlternateSet",
+    "Answer",
+    "Asked",
+    "AutoCreationSet",
+    "Bind",
     "Committed",
     "ConsumerGone",
     "ConsumerJoin",
     "ConsumerJoined",
     "ConsumerLeave",
+    "ConsumersChanged",
     "Context",
     "DeduplicationExpire",
     "DeduplicationForget",
     "Done",
+    "Dropped",
+    "EntriesTaken",
     "Event",
+    "ExchangeAdded",
+    "ExchangeCreate",
+    "ExchangeDelete",
+    "ExchangeGone",
     "Fence",
+    "HeldReturned",
     "LedgerRoll",
     "LedgerTrim",
     "LedgersGone",
+    "MemberAnnounce",
+    "MemberHello",
+    "Move",
+    "MoveAsk",
+    "MoveAsked",
+    "Moved",
+    "NameChanged",
     "NamespaceCreate",
     "NamespaceDelete",
     "NamespaceUpdate",
     "Notice",
+    "OptionsChange",
+    "OptionsSet",
+    "OwnerAnswer",
+    "OwnerAnswered",
+    "OwnerChanged",
+    "OwnershipAsk",
+    "OwnershipRelease",
+    "OwnershipReturn",
+    "OwnershipWanted",
+    "PartitionsChanged",
+    "PartitionsDelete",
+    "PartitionsSet",
+    "PartitionsSubscribe",
+    "PartitionsUnsubscribe",
     "PolicySet",
     "ProducerClose",
     "ProducerGone",
@@ -93,10 +168,14 @@ __all__ = [
     "ProducerOpened",
     "ProducerReady",
     "Published",
+    "RedeliveryNote",
     "Reset",
     "Revised",
+    "RingTrim",
+    "Row",
     "SchemaAdd",
     "SchemaAdded",
+    "SchemaDelete",
     "SinkCommit",
     "SinkForget",
     "StageAppend",
@@ -108,6 +187,7 @@ __all__ = [
     "SubscriptionDelete",
     "SubscriptionGone",
     "SubscriptionMoved",
+    "Supersede",
     "TenantCreate",
     "TenantDelete",
     "TenantUpdate",
@@ -121,10 +201,19 @@ __all__ = [
     "TopicTerminate",
     "TopicTerminated",
     "TopicTruncate",
+    "TopicsReady",
+    "TransferMark",
     "Trimmed",
+    "Unbind",
+    "Unload",
+    "Unloaded",
+    "UnreplicatedSet",
+    "UpdateBegin",
     "ViewChange",
+    "active_consumer_member",
     "decode",
     "kinds",
+    "next_owner",
     "require_stage",
     "stage_digest",
 ]

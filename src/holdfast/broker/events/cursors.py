@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from holdfast.broker.events.base import Context, Event, event
 from holdfast.broker.events.notices import SubscriptionGone, SubscriptionMoved
 from holdfast.broker.events.outcomes import Done, Revised, SubscriptionCreated
+from holdfast.broker.events.redeliveries import forget_counts
 from holdfast.broker.events.sessions import remove_consumer
-from holdfast.broker.state import BrokerState, SubscriptionState
+from holdfast.broker.state import BrokerState, SubscriptionState, TopicState
 from holdfast.errors import Busy, CursorModifying, Exists, Outdated
 from holdfast.formatting import plural
 from holdfast.ids import require_left
@@ -28,21 +31,53 @@ class SubscriptionCreate(Event, frozen=True):
 
     def apply(self, state: BrokerState, context: Context) -> SubscriptionCreated:
         topic = state.require_topic(self.topic)
-        checked_name(self.name, "a subscription")
-        if self.name in topic.subscriptions:
-            raise Exists(f"{topic.name} has a subscription {self.name!r} already")
-        require_left(state.next_subscription, "ids of subscriptions")
-        ledgers = topic.ledgers
-        start = ledgers.end if self.start < 0 else min(max(self.start, ledgers.first), ledgers.end)
-        subscription = SubscriptionState(
-            state.next_subscription, topic.id, self.name, AckState(start), owner_epoch=state.views
+        subscription = create_subscription(state, topic, self.name, self.start, self.properties)
+        return SubscriptionCreated(subscription.id, subscription.acks.acked_to)
+
+
+def require_creatable(state: BrokerState, topic: TopicState, name: str) -> None:
+    """Refuse a new subscription whose name is invalid or known, or of an exchange."""
+    state.require_plain(topic, "has no subscriptions")
+    checked_name(name, "a subscription")
+    if name in topic.subscriptions:
+        raise Exists(f"{topic.name} has a subscription {name!r} already")
+
+
+def create_subscription(
+    state: BrokerState, topic: TopicState, name: str, start: int, properties: Mapping[str, str]
+) -> SubscriptionState:
+    """Create a subscription that begins at an ordinal; −1: the topic's end."""
+    require_creatable(state, topic, name)
+    require_left(state.next_subscription, "ids of subscriptions")
+    ledgers = topic.ledgers
+    start = ledgers.end if start < 0 else min(max(start, ledgers.first), ledgers.end)
+    subscription = SubscriptionState(
+        state.next_subscription, topic.id, name, AckState(start), owner_epoch=state.views
+    )
+    subscription.unready = topic.unready
+    subscription.properties = dict(sorted(properties.items()))
+    state.next_subscription += 1
+    state.subscriptions[subscription.id] = subscription
+    topic.subscriptions[name] = subscription
+    leave_superseded(state, subscription)
+    state.touch(subscription)
+    return subscription
+
+
+def leave_superseded(state: BrokerState, subscription: SubscriptionState) -> None:
+    """Acknowledge entries of a last-value topic that newer ones have superseded."""
+    thinned = state.thinned.get(subscription.topic)
+    if thinned is not None and state.effective(topic := state.topics[subscription.topic]).last_value:
+        subscription.acks.ack_ranges(thinned.superseded_ranges(), topic.ledgers.end)
+
+
+def require_drained(subscription: SubscriptionState, end: int) -> None:
+    """Raise Busy if a subscription has a backlog."""
+    if backlog := subscription.acks.count(end):
+        raise Busy(
+            f"the subscription {subscription.name!r} has a backlog of {plural(backlog, 'entry')}; "
+            "move or acknowledge it first"
         )
-        subscription.properties = dict(sorted(self.properties.items()))
-        state.next_subscription += 1
-        state.subscriptions[subscription.id] = subscription
-        topic.subscriptions[self.name] = subscription
-        state.touch(subscription)
-        return SubscriptionCreated(subscription.id, start)
 
 
 def delete_subscription(
@@ -54,22 +89,28 @@ def delete_subscription(
     topic = state.topics[subscription.topic]
     del topic.subscriptions[subscription.name]
     del state.subscriptions[subscription.id]
+    if state.exchanges.alternates.subscriptions.pop(subscription.id, None) is not None:
+        state.touch(state.exchanges.alternates)
     state.touch(subscription)
     context.notices.append(SubscriptionGone(subscription))
 
 
-@event(31)
+@event(31, version=2, base=2)
 class SubscriptionDelete(Event, frozen=True):
     """Delete a subscription. Without `force` only if it has no consumer."""
 
     subscription: int
     force: bool = False
+    drained: bool = False
+    """Only if it has no backlog."""
 
     def apply(self, state: BrokerState, context: Context) -> Done:
         subscription = state.require_subscription(self.subscription)
         if subscription.consumers and not self.force:
             count = plural(len(subscription.consumers), "consumer")
             raise Busy(f"the subscription {subscription.name!r} has {count}; close all of them, or force")
+        if self.drained:
+            require_drained(subscription, state.topics[subscription.topic].ledgers.end)
         delete_subscription(state, context, subscription, "the subscription was deleted")
         return Done()
 
@@ -114,6 +155,8 @@ class Ack(Event, frozen=True):
             acks.ack_ranges(self.ranges, end)
         for ordinal, still_open in self.bits:
             acks.ack_batch(ordinal, int.from_bytes(still_open, "little"), end)
+        if subscription.counts:
+            forget_counts(subscription, self.ranges)
         state.touch(subscription)
         return _ACKED
 
@@ -143,8 +186,13 @@ class Reset(Event, frozen=True):
         ledgers = state.topics[subscription.topic].ledgers
         target = min(max(self.target, ledgers.first), ledgers.end)
         subscription.acks.reset(target)
+        leave_superseded(state, subscription)
         subscription.reset_number += 1
         subscription.target, subscription.reach = target, ledgers.end
+        subscription.held.clear()  # what consumers hold is void
+        subscription.hashes.clear()
+        subscription.delivered = []
+        subscription.counts.clear()
         return revised(state, context, subscription, self.token)
 
 
@@ -221,4 +269,5 @@ class Advance(Event, frozen=True):
         if to <= acks.acked_to and not self.token:
             return Revised(subscription.reset_number, acks.acked_to)
         acks.advance(to)
+        forget_counts(subscription)
         return revised(state, context, subscription, self.token)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import msgspec
 
 from holdfast.broker.events.base import Context, Event, event
+from holdfast.broker.events.notices import PartitionsChanged
 from holdfast.broker.events.outcomes import Done
 from holdfast.broker.events.topics import changed, delete_topic
 from holdfast.broker.state import SILENT, BrokerState, Policies, Tenant
 from holdfast.errors import Busy, Exists
 from holdfast.formatting import plural
-from holdfast.names import namespace_name, tenant_name
+from holdfast.names import is_persistent, namespace_name, namespace_of, tenant_name
 
 
 @event(70)
@@ -68,13 +69,15 @@ class TenantDelete(Event, frozen=True):
             count = plural(len(held), "namespace")
             raise Busy(f"the tenant {self.name} has {count}; delete all of them first, or force")
         for name in held:
+            require_no_unreplicated(state, name)
+        for name in held:
             remove_namespace(state, context, name)
         del namespaces.tenants[self.name]
         state.touch(namespaces)
         return Done()
 
 
-@event(73)
+@event(73, version=4, base=4)
 class NamespaceCreate(Event, frozen=True):
     """Create a namespace of a tenant. It includes existing topics with its name."""
 
@@ -92,7 +95,7 @@ class NamespaceCreate(Event, frozen=True):
         return Done()
 
 
-@event(74)
+@event(74, version=4, base=4)
 class NamespaceUpdate(Event, frozen=True):
     """Change the named policies of a namespace."""
 
@@ -137,15 +140,35 @@ class NamespaceDelete(Event, frozen=True):
     def apply(self, state: BrokerState, context: Context) -> Done:
         state.namespaces.require(self.name)
         topics = sum(topic.namespace == self.name for topic in state.topics.values())
+        topics += sum(
+            not is_persistent(each) and namespace_of(each) == self.name for each in state.partitioned.topics
+        )
         if topics and not self.force:
             count = plural(topics, "topic")
             raise Busy(f"the namespace {self.name} has {count}; delete all of them first, or force")
+        require_no_unreplicated(state, self.name)
         remove_namespace(state, context, self.name)
         return Done()
 
 
+def require_no_unreplicated(state: BrokerState, name: str) -> None:
+    """Raise Busy for a namespace with unreplicated topics, which only their nodes can delete."""
+    count = sum(namespace_of(each) == name for each in state.unreplicated.places)
+    if count:
+        raise Busy(
+            f"the namespace {name} has {plural(count, 'unreplicated topic or exchange')}; delete them first"
+        )
+
+
 def remove_namespace(state: BrokerState, context: Context, name: str) -> None:
     """Delete a namespace and its topics."""
+    for full in sorted(state.partitioned.topics):
+        if namespace_of(full) == name:
+            del state.partitioned.topics[full]
+            state.touch(state.partitioned)
+            context.notices.append(PartitionsChanged(full, 0))
+    if state.partitioned.auto_creation.pop(name, None) is not None:
+        state.touch(state.partitioned)
     for _, topic in sorted(state.topics.items()):
         if topic.namespace == name:
             delete_topic(state, context, topic)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from holdfast.group import Member
 from holdfast.ids import MessageId
 
 NO_ID = MessageId(-1, -1)
@@ -38,6 +39,8 @@ class Published(msgspec.Struct, frozen=True):
     def ids(self, count: int, batch: int = 1) -> list[MessageId]:
         """Return the ids of `count` messages, with `batch` messages in an entry."""
         ledger, entry, _ = self.first
+        if ledger < 0:  # all are duplicates, or the topic is an exchange, which has no positions
+            return [NO_ID] * count
         if batch == 1 and not self.duplicates:
             return [MessageId(ledger, entry + at) for at in range(count)]
         known, ids = set(self.duplicates), list[MessageId]()
@@ -72,6 +75,8 @@ class Trimmed(msgspec.Struct, frozen=True):
     """Ids of the deleted ledgers."""
     first: int
     """The first ordinal that is kept."""
+    entries: int = 0
+    """Number of entries that a truncation deleted."""
 
 
 class SubscriptionCreated(msgspec.Struct, frozen=True):
@@ -115,3 +120,20 @@ class Committed(msgspec.Struct, frozen=True):
     """False: this batch, or a later one, was committed before; its stages are dropped."""
     batch: int
     """The last batch that was committed."""
+
+
+class Moved(msgspec.Struct, frozen=True):
+    """The rows of a move that took effect, by their indexes in the event."""
+
+    rows: tuple[int, ...] = ()
+
+
+class Dropped(msgspec.Struct, frozen=True):
+    entries: int
+    """Number of entries that left a backlog; an entry counts once for each subscription."""
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """A request to the owner of a subscription was passed on."""
+
+    answerer: Member

@@ -9,10 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import msgspec
+
+from holdfast._core import crc32c
+from holdfast.broker.events import ownership
 from holdfast.broker.events.base import Context, Event, event
+from holdfast.broker.events.joining import forget_absent
 from holdfast.broker.events.notices import ConsumerGone, ProducerGone, ProducerReady
 from holdfast.broker.events.outcomes import ConsumerJoined, Done, ProducerOpened
+from holdfast.broker.key_shared import KeyShared
 from holdfast.broker.state import (
+    VIEWS_KEPT,
     Access,
     BrokerState,
     Consumer,
@@ -20,6 +27,7 @@ from holdfast.broker.state import (
     SubscriptionState,
     SubscriptionType,
     TopicState,
+    ViewMark,
 )
 from holdfast.errors import Busy, Fenced, Misuse, Terminated
 from holdfast.formatting import plural
@@ -42,8 +50,7 @@ def remove_producer(
     """End a producer's session, waiting or not. With a reason, its owner is notified."""
     gone = topic.producers.pop(session, None)
     if gone is None:
-        gone = next(each for each in topic.waiting if each.session == session)
-        topic.waiting.remove(gone)
+        gone = topic.waiting.pop(session)
     del topic.named[gone.name]
     state.log.close_session(session)
     del state.sessions[session]
@@ -56,7 +63,7 @@ def promote(state: BrokerState, context: Context, topic: TopicState) -> None:
     """Give exclusive access to the next producer that waits, if no other is attached."""
     if topic.producers or not topic.waiting:
         return
-    waited = topic.waiting.pop(0)
+    waited = topic.waiting.pop(next(iter(topic.waiting)))
     topic.epoch += 1
     ready = Producer(waited.session, waited.name, waited.access, waited.member, topic.epoch, waited.attempt)
     last = attach_producer(state, topic, ready)
@@ -65,7 +72,7 @@ def promote(state: BrokerState, context: Context, topic: TopicState) -> None:
 
 def end_producers(state: BrokerState, context: Context, topic: TopicState, reason: str) -> None:
     """End all sessions of a topic's producers."""
-    for session in sorted([*topic.producers, *(each.session for each in topic.waiting)]):
+    for session in sorted([*topic.producers, *topic.waiting]):
         remove_producer(state, context, topic, session, reason)
 
 
@@ -77,7 +84,7 @@ def remove_consumer(
     reason: str | None = None,
 ) -> None:
     """End a consumer's session. With a reason, its owner is notified."""
-    gone = subscription.consumers.pop(session)
+    gone = subscription.detach(session)
     del state.sessions[session]
     state.touch(subscription)
     if reason is not None:
@@ -154,7 +161,7 @@ class ProducerOpen(Event, frozen=True):
         )
         state.next_session += 1
         if waits:
-            topic.waiting.append(producer)
+            topic.waiting[producer.session] = producer
             topic.named[name] = producer
             state.sessions[producer.session] = topic
             state.touch(topic)
@@ -207,7 +214,7 @@ class ProducerClose(Event, frozen=True):
         return Done()
 
 
-@event(50)
+@event(50, version=2, base=2)
 class ConsumerJoin(Event, frozen=True):
     """Attach a consumer. The first one decides the subscription's type while any is attached."""
 
@@ -218,6 +225,8 @@ class ConsumerJoin(Event, frozen=True):
     """0 is served first."""
     member: Member
     """The sender."""
+    keys: KeyShared | None = None
+    """Of a key_shared consumer, and only of one: how it shares keys."""
 
     def apply(self, state: BrokerState, context: Context) -> ConsumerJoined:
         context.require_sender(self.member)
@@ -233,11 +242,17 @@ class ConsumerJoin(Event, frozen=True):
         if attached == "exclusive":
             (other,) = subscription.consumers.values()
             raise Busy(f"the subscription {subscription.name!r} is exclusive, and {other.name!r} has it")
-        consumer = Consumer(state.next_session, self.name, self.type, self.priority, self.member)
+        if (self.keys is not None) != (self.type == "key_shared"):
+            raise Misuse(f"a {self.type} consumer {self.name!r} with keys {self.keys}")
+        if self.keys is not None:
+            self.keys.require_sound()
+            self.keys.require_fits(subscription.name, subscription.consumers.values())
+        consumer = Consumer(state.next_session, self.name, self.type, self.priority, self.member, self.keys)
         state.next_session += 1
-        subscription.consumers[consumer.session] = consumer
+        subscription.attach(consumer)
         state.sessions[consumer.session] = subscription
         state.touch(subscription)
+        ownership.joined(state, context, subscription, self.member)
         return ConsumerJoined(consumer.session, subscription.reset_number)
 
 
@@ -252,6 +267,7 @@ class ConsumerLeave(Event, frozen=True):
         if not isinstance(subscription, SubscriptionState):
             return Done(changed=False)
         remove_consumer(state, context, subscription, self.session)
+        ownership.left(state, context, subscription)
         return Done()
 
 
@@ -262,7 +278,7 @@ SKIP_PER_TOPIC = 10
 
 @event(2)
 class ViewChange(Event, frozen=True):
-    """Begin a view, at position (view, 0): end sessions of absent members, raise owner epochs.
+    """Begin a view, at position (view, 0): end sessions of absent members, replace absent owners.
 
     `unclean`: this broker was not stopped in order. Under `sync = os` it may have shown entries of ledgers
     that are not durable. So open ledgers are sealed, and ledger ids continue well above those in use.
@@ -271,16 +287,22 @@ class ViewChange(Event, frozen=True):
     members: list[Member]
     unclean: bool = False
 
+    def mark(self, view: int, d: int) -> ViewMark:
+        """Return how the history remembers this view."""
+        nodes = tuple(sorted({member.node for member in self.members}))
+        return ViewMark(view, d, nodes, crc32c(msgspec.msgpack.encode(self.members)))
+
     def apply(self, state: BrokerState, context: Context) -> Done:
         state.members = tuple(self.members)
         state.views += 1
+        state.history = [*state.history, self.mark(context.position.view, state.log.next_d)][-VIEWS_KEPT:]
         gone = [
             session for session in sorted(state.sessions) if member_of(state, session) not in self.members
         ]
         end_sessions(state, context, gone, "its member has left the group")
-        for subscription in state.subscriptions.values():
-            subscription.owner_epoch += 1
-            state.touch(subscription)
+        forget_absent(state)
+        for _, subscription in sorted(state.subscriptions.items()):
+            ownership.viewed(state, context, subscription)
         if self.unclean:
             for id in sorted(state.topics):  # noqa: A001
                 topic = state.require_topic(id)
@@ -296,5 +318,4 @@ def member_of(state: BrokerState, session: int) -> Member:
     where = state.sessions[session]
     if not isinstance(where, TopicState):
         return where.consumers[session].member
-    found = where.producers.get(session)
-    return (found or next(each for each in where.waiting if each.session == session)).member
+    return (where.producers.get(session) or where.waiting[session]).member

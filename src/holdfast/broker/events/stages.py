@@ -66,6 +66,7 @@ class StageAppend(Event, frozen=True):
     def apply(self, state: BrokerState, context: Context) -> Staged:
         stage = require_stage(state, self.stage)
         topic = state.require_topic(self.topic)
+        state.require_plain(topic, "takes no staged entries")
         if topic.terminated:
             raise Terminated(f"{topic.name} was terminated; nothing can be published")
         part = stage.topics.get(self.topic) or StageTopic(self.topic)

@@ -5,8 +5,15 @@ from __future__ import annotations
 import msgspec
 
 from holdfast.broker.events.base import Context, Event, event
-from holdfast.broker.events.cursors import delete_subscription
-from holdfast.broker.events.notices import LedgersGone, SubscriptionMoved, TopicAdded, TopicClosed, TopicGone
+from holdfast.broker.events.cursors import delete_subscription, require_drained
+from holdfast.broker.events.notices import (
+    ExchangeGone,
+    LedgersGone,
+    SubscriptionMoved,
+    TopicAdded,
+    TopicClosed,
+    TopicGone,
+)
 from holdfast.broker.events.outcomes import NO_ID, Done, TopicCreated, TopicTerminated, Trimmed
 from holdfast.broker.events.sessions import end_producers
 from holdfast.broker.state import BrokerState, Policies, TopicState
@@ -16,7 +23,7 @@ from holdfast.ids import require_left
 from holdfast.names import namespace_of, topic_name
 
 
-@event(10, version=2)
+@event(10, version=5, base=5)
 class TopicCreate(Event, frozen=True):
     """Create a topic. The incarnation is 16 random bytes from the sender."""
 
@@ -35,18 +42,27 @@ class TopicCreate(Event, frozen=True):
         self.policies.require_sound()
         if self.name in state.names:
             raise Exists(f"the topic {self.name} exists already")
+        state.unreplicated.require_free(self.name)
+        state.partitioned.require_free(self.name)
         if self.managed:
             state.namespaces.require(namespace_of(self.name))
         require_left(state.next_topic, "ids of topics")
-        topic = TopicState(state.next_topic, self.name, self.incarnation, context.time)
-        topic.policies = self.policies
-        state.next_topic += 1
-        state.topics[topic.id] = topic
-        state.names[topic.name] = topic.id
-        state.log.add_topic(topic.id, deduplicate=state.deduplicates(topic))
-        state.touch(topic)
-        context.notices.append(TopicAdded(topic))
-        return TopicCreated(topic.id)
+        return TopicCreated(add_topic(state, context, self.name, self.incarnation, self.policies).id)
+
+
+def add_topic(
+    state: BrokerState, context: Context, name: str, incarnation: bytes, policies: Policies
+) -> TopicState:
+    """Create a topic whose name is free."""
+    topic = TopicState(state.next_topic, name, incarnation, context.time)
+    topic.policies = policies
+    state.next_topic += 1
+    state.topics[topic.id] = topic
+    state.names[topic.name] = topic.id
+    state.log.add_topic(topic.id, deduplicate=state.deduplicates(topic))
+    state.touch(topic)
+    context.notices.append(TopicAdded(topic))
+    return topic
 
 
 def delete_topic(state: BrokerState, context: Context, topic: TopicState) -> None:
@@ -59,25 +75,69 @@ def delete_topic(state: BrokerState, context: Context, topic: TopicState) -> Non
     state.log.remove_topic(topic.id)
     del state.topics[topic.id]
     del state.names[topic.name]
-    context.notices.append(TopicGone(topic))
+    if topic.id in state.exchanges:
+        forget_exchange(state, topic.id)
+        context.notices.append(ExchangeGone(topic))
+    else:
+        forget_bindings(state, topic.id)
+        context.notices.append(TopicGone(topic))
 
 
-@event(11)
+def forget_bindings(state: BrokerState, topic: int) -> None:
+    """Remove all bindings to a topic, its alternate, and what it dropped."""
+    for exchange in state.exchanges.bound_to(topic):
+        exchange.unbind(topic)
+        state.touch(exchange)
+    if state.exchanges.alternates.topics.pop(topic, None) is not None:
+        state.touch(state.exchanges.alternates)
+    if state.thinned.pop(topic, None) is not None:
+        state.touch()
+
+
+def forget_exchange(state: BrokerState, gone: int) -> None:
+    """Remove an exchange, also as the alternate of others."""
+    exchanges = state.exchanges
+    del exchanges.all[gone]
+    for exchange in exchanges.all.values():
+        if exchange.alternate == gone:
+            exchange.alternate = 0
+            state.touch(exchange)
+    for owners in (exchanges.alternates.topics, exchanges.alternates.subscriptions):
+        for owner in [each for each, alternate in owners.items() if alternate == gone]:
+            del owners[owner]
+            state.touch(exchanges.alternates)
+
+
+@event(11, version=2, base=2)
 class TopicDelete(Event, frozen=True):
     """Delete a topic. Without `force` only if it has no subscription and no producer."""
 
     topic: int
     force: bool = False
+    drained: bool = False
+    """Only if no subscription has a backlog."""
 
     def apply(self, state: BrokerState, context: Context) -> Done:
         topic = state.require_topic(self.topic)
+        if topic.id in state.exchanges:
+            raise Misuse(f"{topic.name} is an exchange, not a topic; delete it as an exchange")
+        if (parent := state.partitioned.parent(topic.name)) is not None:
+            raise Misuse(f"{topic.name} is a partition of {parent[0]}; delete that topic with all partitions")
+        if self.drained:
+            for _, each in sorted(topic.subscriptions.items()):
+                require_drained(each, topic.ledgers.end)
         if not self.force:
-            counts = (len(topic.producers) + len(topic.waiting), len(topic.subscriptions))
-            if any(counts):
-                there_are = f"{plural(counts[0], 'producer')} and {plural(counts[1], 'subscription')}"
-                raise Busy(f"{topic.name} has {there_are}; close and delete all of them first, or force")
+            require_unused(topic)
         delete_topic(state, context, topic)
         return Done()
+
+
+def require_unused(topic: TopicState) -> None:
+    """Raise Busy if a topic has producers or subscriptions."""
+    counts = (len(topic.producers) + len(topic.waiting), len(topic.subscriptions))
+    if any(counts):
+        there_are = f"{plural(counts[0], 'producer')} and {plural(counts[1], 'subscription')}"
+        raise Busy(f"{topic.name} has {there_are}; close and delete all of them first, or force")
 
 
 @event(12)
@@ -108,6 +168,7 @@ class TopicTruncate(Event, frozen=True):
     def apply(self, state: BrokerState, context: Context) -> Trimmed:
         topic = state.require_topic(self.topic)
         gone: list[int] = []
+        before = topic.ledgers.first
         if len(topic.ledgers):
             end = topic.ledgers.end
             for _, each in sorted(topic.subscriptions.items()):
@@ -118,10 +179,10 @@ class TopicTruncate(Event, frozen=True):
             state.seal(topic)
             gone = state.drop_ledgers(topic, len(topic.ledgers))
             context.notices.append(LedgersGone(topic, gone))
-        return Trimmed(gone, topic.ledgers.first)
+        return Trimmed(gone, topic.ledgers.first, topic.ledgers.first - before)
 
 
-@event(14, version=2)
+@event(14, version=5, base=5)
 class PolicySet(Event, frozen=True):
     """Change a topic's policies. Without deduplication, producers' sequences are forgotten."""
 

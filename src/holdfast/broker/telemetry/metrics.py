@@ -36,6 +36,22 @@ _SIZE_NAMES = [
 HELP = {
     "pulsar_broker_topics_count": ("gauge", "Topics of this broker."),
     "pulsar_topics_count": ("gauge", "Topics of a namespace."),
+    "holdfast_non_persistent_topics": ("gauge", "Non-persistent topics that this server serves."),
+    "holdfast_non_persistent_in_messages_total": ("counter", "Messages to non-persistent topics."),
+    "holdfast_non_persistent_in_bytes_total": ("counter", "Bytes to non-persistent topics."),
+    "holdfast_non_persistent_dropped_messages_total": (
+        "counter",
+        "Messages that a subscription of a non-persistent topic could not take, or that had none.",
+    ),
+    "holdfast_exchange_entries_total": ("counter", "Entries published or passed on to an exchange."),
+    "holdfast_exchange_routed_total": ("counter", "Entries of an exchange that a binding matched."),
+    "holdfast_exchange_alternate_total": ("counter", "Entries that went to the alternate exchange."),
+    "holdfast_exchange_dropped_total": ("counter", "Entries that no binding matched, and no alternate took."),
+    "holdfast_exchange_appended_total": ("counter", "Copies that an exchange appended to topics."),
+    "holdfast_topic_entries_dropped_total": (
+        "counter",
+        "Entries that a ring or last-value topic dropped from backlogs.",
+    ),
     "pulsar_subscriptions_count": ("gauge", "Subscriptions of a topic."),
     "pulsar_producers_count": ("gauge", "Producers of a topic."),
     "pulsar_consumers_count": ("gauge", "Consumers of a topic."),
@@ -62,6 +78,8 @@ HELP = {
     "pulsar_subscription_msg_rate_out": ("gauge", "Messages given to its consumers in a second."),
     "pulsar_subscription_msg_throughput_out": ("gauge", "Bytes given to its consumers in a second."),
     "pulsar_subscription_unacked_messages": ("gauge", "Messages that its consumers hold."),
+    "pulsar_subscription_delayed": ("gauge", "Entries that are held back until their delivery time."),
+    "pulsar_delayed_message_index_size_bytes": ("gauge", "Memory of the entries that are held back."),
     "pulsar_subscription_consumers_count": ("gauge", "Consumers of a subscription."),
     "pulsar_cursor_epoch_increase_count": (
         "counter",
@@ -75,6 +93,11 @@ HELP = {
         "gauge",
         "1 while consumers are attached and nothing of the backlog moves; 0 while they are offline.",
     ),
+    "holdfast_subscription_draining_hashes": (
+        "gauge",
+        "Hashes of keys that wait until their former consumer has acknowledged its entries (Key_Shared).",
+    ),
+    "holdfast_subscription_draining_entries": ("gauge", "Entries of these that are not acknowledged."),
     "holdfast_subscription_entries_damaged_total": (
         "counter",
         "Entries that were damaged on the disk and left out (skip_damaged), since a consumer came.",
@@ -91,6 +114,12 @@ HELP = {
         "Seconds by which log time is ahead of the clock; ages do not advance meanwhile.",
     ),
     "holdfast_publishes_refused_total": ("counter", "Publishes that were refused because the disk is full."),
+    "holdfast_cluster_members": ("gauge", "Members of the cluster that can serve clients."),
+    "holdfast_cluster_quorate": ("gauge", "1 while this member sees a majority of the cluster."),
+    "holdfast_cluster_view": ("gauge", "The number of the view of the cluster."),
+    "holdfast_cluster_owned_subscriptions": ("gauge", "Subscriptions that this member owns."),
+    "holdfast_cluster_stable_lag_events": ("gauge", "Delivered frames that no majority holds yet."),
+    "holdfast_cluster_lacking_topics": ("gauge", "Topics of which this member lacks ledgers."),
     "holdfast_ingest_queues": ("gauge", "Topics that have an ingest queue."),
     "holdfast_ingest_queues_waiting": ("gauge", "Ingest queues that cannot be drained just now."),
     "holdfast_ingest_queues_damaged_total": ("counter", "Ingest queues that ended because of damage."),
@@ -154,6 +183,22 @@ def collect(broker: Broker, page: Page) -> Iterator[None]:
     for meter, labels in broker.meters:
         page.add(f"{base},{labels}" if labels else base, meter())
     namespaces = dict.fromkeys(broker.machine.state.namespaces.policies, 0)
+    local = broker.unreplicated.local
+    brokers = [broker] if local is None else [broker, local]
+    for of in brokers:
+        yield from _topics(of, page, base, namespaces)
+    for name, count in namespaces.items():
+        page.add(f"{base},{label('namespace', name)}", [("pulsar_topics_count", count)])
+    for of in brokers:
+        for topic in list(of.exchanges.values()):
+            if not of.is_deleted(topic):
+                labels = f"{base},{label('namespace', topic.state.namespace)},{label('exchange', topic.name)}"
+                page.add(labels, _of_exchange(of, topic))
+                yield
+
+
+def _topics(broker: Broker, page: Page, base: str, namespaces: dict[str, int]) -> Iterator[None]:
+    """Add the topics and subscriptions of a broker; count its topics by namespace."""
     for topic in list(broker.topics.values()):
         if broker.is_deleted(topic):  # perhaps in the last pause
             continue
@@ -166,8 +211,6 @@ def collect(broker: Broker, page: Page) -> Iterator[None]:
             page.add(own, _of_subscription(broker, topic, subscription))
             yield
         yield
-    for name, count in namespaces.items():
-        page.add(f"{base},{label('namespace', name)}", [("pulsar_topics_count", count)])
 
 
 def _of_broker(broker: Broker) -> Iterator[Sample]:
@@ -182,6 +225,16 @@ def _of_broker(broker: Broker) -> Iterator[Sample]:
     yield "holdfast_disk_free_bytes", store.free_bytes
     yield "holdfast_log_time_ahead_seconds", round(broker.log_time_ahead_s, 3)
     yield "holdfast_publishes_refused_total", store.refused
+    yield from broker.membership.samples()
+
+
+def _of_exchange(broker: Broker, topic: Topic) -> Iterator[Sample]:
+    count = broker.machine.state.exchanges.require(topic.id).count
+    yield "holdfast_exchange_entries_total", count.published
+    yield "holdfast_exchange_routed_total", count.routed
+    yield "holdfast_exchange_alternate_total", count.alternate
+    yield "holdfast_exchange_dropped_total", count.dropped
+    yield "holdfast_exchange_appended_total", count.appended
 
 
 def _of_topic(broker: Broker, topic: Topic) -> Iterator[Sample]:
@@ -194,6 +247,8 @@ def _of_topic(broker: Broker, topic: Topic) -> Iterator[Sample]:
     yield from zip(_RATES, (round(rate, 3) for rate in rates), strict=True)
     yield "pulsar_in_messages_total", counted.messages
     yield "pulsar_in_bytes_total", counted.bytes
+    thinned = broker.machine.state.thinned.get(topic.id)
+    yield "holdfast_topic_entries_dropped_total", 0 if thinned is None else thinned.dropped
     yield "pulsar_storage_size", topic.state.ledgers.size
     yield "pulsar_storage_backlog_size", topic.size_behind(topic.state.acked_to)
     yield "pulsar_msg_backlog", max((topic.backlog(each) for each in subscriptions), default=0)
@@ -224,6 +279,11 @@ def _of_subscription(broker: Broker, topic: Topic, subscription: SubscriptionSta
     stats = None if dispatcher is None else dispatcher.stats()
     unacked = 0 if stats is None else sum(each.pending_messages for each in stats.consumers)
     yield "pulsar_subscription_unacked_messages", unacked
+    yield "pulsar_subscription_delayed", 0 if stats is None else stats.scheduled_entries
+    yield "pulsar_delayed_message_index_size_bytes", 0 if stats is None else stats.scheduled_bytes
     yield "pulsar_subscription_consumers_count", 0 if stats is None else len(stats.consumers)
     yield "holdfast_subscription_stuck", int(stats is not None and stats.diagnosis.stuck)
+    keys = [] if stats is None else [each.keys for each in stats.consumers if each.keys is not None]
+    yield "holdfast_subscription_draining_hashes", sum(each.draining_count for each in keys)
+    yield "holdfast_subscription_draining_entries", sum(each.draining_entries for each in keys)
     yield "holdfast_subscription_entries_damaged_total", 0 if stats is None else stats.entries_damaged

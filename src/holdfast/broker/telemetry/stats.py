@@ -42,6 +42,16 @@ class SubscriptionStats:
     """A reset is under way: reads are refused."""
     dispatch: DispatcherStats | None
     """None while no consumer has attached since the broker was opened."""
+    owner: str = ""
+    """The member that dispatches; empty: no consumer is attached to any member."""
+    owner_epoch: int = 0
+    """Rises with every owner and every view, over all restarts."""
+    type: str = ""
+    """Of the attached consumers, as Pulsar writes it; empty: none is attached. (Of a server.)"""
+    consumers: tuple[str, ...] = ()
+    """The names of the attached consumers. (Of a server; otherwise in `dispatch`.)"""
+    diagnosis: str = ""
+    """Why no message is delivered, if none is. (Of a server; otherwise in `dispatch`.)"""
 
 
 @dataclass(frozen=True)
@@ -60,6 +70,34 @@ class TopicStats:
     producers: list[str]
     ledgers: list[LedgerStats]
     subscriptions: dict[str, SubscriptionStats] = field(default_factory=dict)
+    dropped: int = 0
+    """Entries that a ring or last-value topic dropped from backlogs; once for each subscription."""
+    alternate: str | None = None
+    """The exchange to which rejected messages go."""
+    unreplicated: bool = False
+    """One member of a cluster alone has it."""
+
+
+@dataclass(frozen=True)
+class ExchangeStats:
+    """An exchange. Its counts are since its creation: `published` = `routed` + `to_alternate` + `dropped`."""
+
+    name: str
+    kind: str
+    alternate: str | None
+    """The exchange that takes what no binding matches."""
+    unreplicated: bool
+    producers: list[str]
+    bindings: list[tuple[str, str]]
+    """Topic, and key or pattern."""
+    published: int
+    """Entries that were published or passed on to it; a batch that was split counts by its messages."""
+    routed: int
+    to_alternate: int
+    dropped: int
+    """Entries that no binding matched, and no alternate took."""
+    appended: int
+    """Copies in topics."""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,137 @@
+"""The keys of one Key_Shared subscription, as the tables of this member have them.
+
+Promises upward: the tables know to which consumer each hash belongs, also to consumers of other members.
+Needs from below: the consumers in the order in which they joined, which is the same for all members.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from holdfast._core import Dispatch
+from holdfast.broker.dispatch.attached import Attached
+from holdfast.broker.dispatch.types import Cursor, DrainingHash, KeyStats
+from holdfast.broker.key_shared import KeyShared, split
+from holdfast.formatting import plural
+from holdfast.group import Member
+
+LISTED_MAX = 1000
+"""Draining hashes and ranges that stats list; the counts are exact."""
+
+
+@dataclass(frozen=True)
+class _Seat:
+    name: str
+    keys: KeyShared
+    consumer: int
+    """Its id in the tables; 0: it is at another member, or not attached."""
+    session: int
+
+
+class Keys:
+    """The split of one subscription's keys."""
+
+    def __init__(self, table: Dispatch, cursor: Cursor, member: Member | None = None) -> None:
+        self._table = table
+        self._cursor = cursor
+        self._member = member
+        self._seats: list[_Seat] = []
+        self._ranges: list[tuple[int, int, int]] = []
+
+    def begin(self, keys: KeyShared, ahead_max: int) -> None:
+        """Make the tables those of a Key_Shared subscription."""
+        self._table.set_keyed(keys.unordered)
+        self._table.set_ahead_max(ahead_max)
+
+    def prepare(self, ahead_max: int) -> None:
+        """Follow the replicated state before a consumer is attached here, which comes a moment later."""
+        first = next(iter(self._cursor.consumers.values()), None)
+        if first is not None and first.keys is not None and not self._table.keyed:
+            self.begin(first.keys, ahead_max)
+
+    def split(self, attached: Mapping[int, Attached]) -> None:
+        """Follow consumers that have joined or left, or that may have permits again."""
+        if not self._table.keyed:
+            return
+        here = {each.session: each.id for each in attached.values() if each.session}
+        full = self._cursor.full
+        if here or self._cursor.consumers:
+            seats = [
+                _Seat(each.name, each.keys or KeyShared(), here.get(session, 0), session)
+                for session, each in self._cursor.consumers.items()
+            ]
+        else:  # a volatile subscription: all its consumers are here
+            seats = [_Seat(each.name, each.keys or KeyShared(), each.id, 0) for each in attached.values()]
+        if [(each.name, each.keys) for each in seats] != [(each.name, each.keys) for each in self._seats]:
+            self._ranges = split([(each.name, each.keys) for each in seats])
+        self._seats = seats
+        self._table.assign(self._ranges, [(each.consumer, each.session not in full) for each in seats])
+
+    # -- other members ---------------------------------------------------------------------------------
+
+    def members_due(self) -> list[Member]:
+        """Return other members for whose consumers there are entries, as far as those have permits."""
+        due = {self._member_of(self._seats[at]) for at in self._table.due_elsewhere()}
+        return sorted(each for each in due if each is not None and each != self._member)
+
+    def full(self) -> list[int]:
+        """Return sessions of this member's consumers that can take nothing now."""
+        return [each.session for each in self._seats if self._is_mine(each) and not self._may_take(each)]
+
+    def opened(self) -> list[int]:
+        """Return sessions of this member's consumers that were full, and are not any more."""
+        full = self._cursor.full
+        return [each.session for each in self._seats if each.session in full and self._may_take(each)]
+
+    def _member_of(self, seat: _Seat) -> Member | None:
+        found = self._cursor.consumers.get(seat.session)
+        return None if found is None else found.member
+
+    def _is_mine(self, seat: _Seat) -> bool:
+        return self._member_of(seat) == self._member
+
+    def _may_take(self, seat: _Seat) -> bool:
+        return seat.consumer > 0 and self._table.may_take(seat.consumer)
+
+    @property
+    def sharing(self) -> KeyShared | None:
+        """How the consumers share keys; None: they are not of type key_shared."""
+        return self._seats[0].keys if self._table.keyed and self._seats else None
+
+    # -- looking ---------------------------------------------------------------------------------------
+
+    def text(self) -> str:
+        """Say which keys wait for which consumers."""
+        draining = self._table.draining()
+        names = {each.consumer: each.name for each in self._seats if each.consumer}
+        shown = [
+            f"hash {hash_} waits until {names.get(holder, 'another consumer')} has acknowledged "
+            f"{plural(entries, 'entry')}"
+            for hash_, entries, _, holder, _ in draining[:3]
+        ]
+        if len(draining) > 3:
+            shown.append(f"{len(draining) - 3} more hashes wait")
+        return "; ".join(shown) or "their consumers have no permits, hold earlier messages, or are not here"
+
+    def stats(self) -> dict[int, KeyStats]:
+        """Return the stats of each consumer here, by its id in the tables."""
+        ranges: dict[int, list[tuple[int, int]]] = {}
+        for first, last, at in self._ranges:
+            ranges.setdefault(at, []).append((first, last))
+        draining: dict[int, list[DrainingHash]] = {}
+        for hash_, entries, blocked, holder, seat in self._table.draining():
+            waiting = "" if seat is None else self._seats[seat].name
+            draining.setdefault(holder, []).append(DrainingHash(hash_, entries, blocked, waiting))
+        found = {}
+        for at, each in enumerate(self._seats):
+            if each.consumer:
+                drains = draining.get(each.consumer, [])
+                found[each.consumer] = KeyStats(
+                    tuple(ranges.get(at, ())),
+                    tuple(drains[:LISTED_MAX]),
+                    len(drains),
+                    sum(one.entries for one in drains),
+                    self._table.drained(each.consumer),
+                )
+        return found
