@@ -116,3 +116,13 @@ def _refusal(host: str, port: int, error: OSError) -> str:
 def bracketed(host: str) -> str:
     """Write a host as addresses have it: IPv6 in brackets."""
     return f"[{host}]" if ":" in host else host
+
+
+def usable_host(host: str) -> str:
+    """Return the host for clients; this machine's name for an address of all.
+
+    Example:
+        >>> usable_host("10.0.0.1"), usable_host("0.0.0.0") == socket.gethostname()
+        ('10.0.0.1', True)
+    """
+    return socket.gethostname() if host in ("0.0.0.0", "::", "") else host

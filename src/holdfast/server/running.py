@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import functools
 import gc
 import json
 import os
@@ -12,26 +13,34 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Coroutine
 from pathlib import Path
 from typing import Any
 
 import holdfast
 from holdfast.broker import Broker, Quota
+from holdfast.cluster import ClusterMember
 from holdfast.errors import BadConfiguration, HoldfastError
 from holdfast.local.intake import Ingest
 from holdfast.server.auth.access import Access, http_options, is_loopback, server_options
+from holdfast.server.cluster_view import BrokerCluster
 from holdfast.server.config import Config, value_of
 from holdfast.server.flight.link import Setup
 from holdfast.server.flight.process import FlightProcess
 from holdfast.server.limits import raise_descriptor_limit
-from holdfast.server.listening import bracketed
+from holdfast.server.listening import ListenOptions, bracketed, usable_host
 from holdfast.server.logs import log, logging_to
+from holdfast.server.membership import cluster_member, evict, facts_of, secret_of, waiting_words
 from holdfast.server.pulsar.listener import Server
+from holdfast.server.seldom import Seldom
 from holdfast.server.settings import Settings
+from holdfast.server.stopping import StopTime
+from holdfast.server.unreplicated import pass_unreplicated, serve_unreplicated
+from holdfast.server.waiting_room import WaitingRoom
 
 _CREDENTIAL_KEYS = (
     *("tls.key", "authentication.token.secret_file", "authentication.basic.users_file"),
+    "cluster.secret_file",
 )  # files that only the server should read
 
 
@@ -57,6 +66,8 @@ def require_files(config: Config) -> None:
         Misuse: the directory cannot hold a store.
     """
     Access(config).close()
+    if config.cluster.is_member:
+        secret_of(config)
     if config.data is not None:
         Broker.require_directory(config.data)
 
@@ -64,8 +75,10 @@ def require_files(config: Config) -> None:
 def keep_for_good() -> None:
     """Exclude present objects from garbage collection: they live as long as the process.
 
-    A full collection looks at every object, and takes 20 to 40 ms for the program alone.
+    A full collection looks at every object, and takes 20 to 40 ms for the program alone. A member that was
+    lost calls it again: the objects of its last broker must not stay for good.
     """
+    gc.unfreeze()
     gc.collect()
     gc.freeze()
 
@@ -82,9 +95,13 @@ class _Running:
         self._began = began
         self._json_ready = json_ready
         self._stop = asyncio.Event()
+        self._stopping = StopTime(self._config.limits.shutdown_s)
         self._reason = ""
         self._flight: FlightProcess | None = None
         self._renewing: asyncio.Task[None] | None = None
+        self._was_ready = False
+        self._unreplicated = (0, 0)
+        """Ports for unreplicated topics, without TLS and with it; 0: not open."""
 
     async def serve(self) -> int:
         config = self._config
@@ -92,36 +109,126 @@ class _Running:
         self._catch_signals()
         log.info("starting", version=holdfast.__version__, pid=os.getpid(), data=config.data)
         self._files = raise_descriptor_limit()
-        access = Access(config)
-        self._access = access
-        self._warn(self._settings)
-        broker = await Broker.start(config.data, config.broker)
-        access.authorizer.admins = lambda tenant: _admins(broker, tenant)
-        access.authorizer.tenants = broker.admin.tenants
-        ended = asyncio.get_running_loop().create_task(self._watch(broker))
+        self._access = Access(config)
         try:
-            async with contextlib.AsyncExitStack() as parts:
-                urls = await self._start(parts, broker, access)
-                keep_for_good()
-                self._ready(urls)
-                await self._stop.wait()
-                _notify("STOPPING=1")
-                log.info("stopping", reason=self._reason, within_s=config.limits.shutdown_s)
+            self._warn(self._settings)
+            if config.cluster.is_member:
+                await self._serve_as_member()
+            else:
+                await self._serve_alone()
         finally:
-            ended.cancel()
-            failed = broker.failure
-            await broker.close()
-            access.close()
-        if failed is not None:
-            raise failed
+            self._access.close()
         log.info("stopped", seconds=round(time.monotonic() - self._began, 3))
         return 0
 
+    async def _serve_alone(self) -> None:
+        assert self._config.data is not None
+        broker = await Broker.start(self._config.data, self._config.broker)
+        try:
+            await self._serve_broker(broker, self._failed(broker))
+        finally:
+            failed = broker.failure
+            await broker.close(self._stopping.broker_s())
+        if failed is not None:
+            raise failed
+
+    async def _serve_as_member(self) -> None:
+        """Join the cluster, serve until the member is lost, and join again."""
+        member = cluster_member(self._config)
+        try:
+            while not self._stop.is_set():
+                broker = await self._join(member)
+                if broker is None:
+                    break
+                view = BrokerCluster(broker, self._leave, functools.partial(self._evict, broker))
+                await self._serve_broker(broker, member.lost(), view)
+                if not self._stop.is_set():
+                    log.warning(
+                        "this node is out of its cluster, and joins again", why=member.status().reason
+                    )
+        finally:
+            await member.close(self._stopping.broker_s())
+
+    async def _join(self, member: ClusterMember) -> Broker | None:
+        """Wait until the member serves; None: the server is told to stop.
+
+        HTTP answers the reason meanwhile.
+        """
+        listen = self._config.listen
+        options = ListenOptions(listen.host, listen.backlog, tls=self._access.tls)
+        ports = (listen.http_port or None, listen.https_port or None)
+        loop = asyncio.get_running_loop()
+        async with WaitingRoom(lambda: waiting_words(member), options, ports):
+            joining, stopping = loop.create_task(member.join()), loop.create_task(self._stop.wait())
+            telling = loop.create_task(self._tell_waiting(member))
+            try:
+                await asyncio.wait((joining, stopping), return_when=asyncio.FIRST_COMPLETED)
+                if self._stop.is_set():
+                    log.info("stopping", reason=self._reason, within_s=self._stopping.within_s)
+                return joining.result() if joining.done() else None
+            finally:
+                for task in (joining, stopping, telling):
+                    task.cancel()
+                await asyncio.gather(joining, stopping, telling, return_exceptions=True)
+
+    async def _tell_waiting(self, member: ClusterMember) -> None:
+        """Log each change of what a joining member waits for."""
+        told, seen = "", Seldom()
+        while True:
+            await asyncio.sleep(0.5)
+            words, failed = waiting_words(member, progress=False), bool(member.status().reason)
+            if words != told:
+                lost = failed and member.status().state in ("lost", "transferring")
+                if seen.is_due(words, time.monotonic()):
+                    (log.warning if lost else log.info)("joining the cluster", state=words)
+                _notify(f"STATUS={words}")
+                told = words
+
+    async def _leave(self) -> None:
+        """Stop the server in order, soon after the answer to the request."""
+        self._reason = "it was told to leave the cluster"
+        asyncio.get_running_loop().call_later(0.1, self._begin_stop)
+
+    @staticmethod
+    async def _evict(broker: Broker, node: int) -> None:
+        evict(broker, node)
+
+    async def _serve_broker(
+        self, broker: Broker, ends: Coroutine[Any, Any, object], view: BrokerCluster | None = None
+    ) -> None:
+        """Serve until the server is told to stop, or the broker ends."""
+        access = self._access
+        access.authorizer.admins = lambda tenant: _admins(broker, tenant)
+        access.authorizer.tenants = broker.admin.tenants
+        loop = asyncio.get_running_loop()
+        waits = [loop.create_task(self._stop.wait()), loop.create_task(ends)]
+        try:
+            async with contextlib.AsyncExitStack() as parts:
+                urls = await self._start(parts, broker, access, view)
+                if view is not None:
+                    ports = {name: port for name, (_, port) in urls.items()}
+                    facts = facts_of(self._config, ports, self._unreplicated)
+                    broker.membership.announce(socket.gethostname(), **facts)
+                keep_for_good()
+                self._ready(urls)
+                await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+                if self._stop.is_set():
+                    _notify("STOPPING=1")
+                    log.info("stopping", reason=self._reason, within_s=self._stopping.within_s)
+        finally:
+            for each in waits:
+                each.cancel()
+            await asyncio.gather(*waits, return_exceptions=True)
+
     async def _start(
-        self, parts: contextlib.AsyncExitStack, broker: Broker, access: Access
+        self,
+        parts: contextlib.AsyncExitStack,
+        broker: Broker,
+        access: Access,
+        view: BrokerCluster | None,
     ) -> dict[str, tuple[str, int]]:
         """Open the ports, which `parts` closes, the last first; return scheme and port of each."""
-        config, grace_s = self._config, self._config.limits.shutdown_s
+        config = self._config
         quota = Quota(broker, config.limits)
         quota.start()
         parts.callback(quota.stop)
@@ -133,17 +240,20 @@ class _Running:
             if listen.http_port is not None or listen.https_port is not None:
                 server.http_ports = None
             await server.start()
-            parts.push_async_callback(server.stop, grace_s)
+            parts.push_async_callback(self._stop_part, server.stop)
             urls |= {"port": ("pulsar", server.port), "tls_port": ("pulsar+ssl", server.tls_port)}
+        self._unreplicated = await serve_unreplicated(parts, broker, config, server, self._stop_part)
         if listen.http_port is not None or listen.https_port is not None:
             from holdfast.server.http import (
                 HttpServer,  # a fifth of the start: a server without HTTP does not wait for it
             )
 
             self._flight = _flight(config, access)
-            http = HttpServer(broker, http_options(config, access, self._flight), server)
+            options = dataclasses.replace(http_options(config, access, self._flight), cluster=view)
+            http = HttpServer(broker, options, server)
+            pass_unreplicated(http)
             await http.start()
-            parts.push_async_callback(http.stop, grace_s)
+            parts.push_async_callback(self._stop_part, http.stop)
             if self._flight is not None:  # first: requests may wait for its start
                 parts.push_async_callback(self._flight.stop)
             urls |= {"http_port": ("http", http.port), "https_port": ("https", http.https_port)}
@@ -179,8 +289,13 @@ class _Running:
     # -- what it says ----------------------------------------------------------------------------------
 
     def _ready(self, urls: dict[str, tuple[str, int]]) -> None:
-        """Print the ready line, and notify the service manager."""
-        host = bracketed(self._config.listen.host)
+        """Print the ready line once, and notify the service manager."""
+        if self._was_ready:
+            log.info("serving again")
+            _notify("STATUS=serving")
+            return
+        self._was_ready = True
+        host = bracketed(usable_host(self._config.listen.host))
         shown = {name: f"{scheme}://{host}:{port}" for name, (scheme, port) in urls.items()}
         seconds = round(time.monotonic() - self._began, 3)
         if self._json_ready:
@@ -228,7 +343,15 @@ class _Running:
             # Nothing confirmed is lost: the next start recovers as after a crash.
             os._exit(128 + number)
         self._reason = number.name
+        self._begin_stop()
+
+    def _begin_stop(self) -> None:
+        self._stopping.begin()
         self._stop.set()
+
+    async def _stop_part(self, stop: Callable[[float], Awaitable[None]]) -> None:
+        """Stop a listener; all of them share the time for clients."""
+        await stop(self._stopping.clients_s())
 
     def _reload(self) -> None:
         try:
@@ -253,13 +376,11 @@ class _Running:
         if others:
             log.warning("other settings changed; restart to apply them", sections=", ".join(others))
 
-    async def _watch(self, broker: Broker) -> None:
-        """Stop the server when its broker has failed: its disk needs attention."""
+    async def _failed(self, broker: Broker) -> None:
+        """Return when the broker has failed: its disk needs attention."""
         while broker.failure is None:
             await asyncio.sleep(1.0)
         log.error("the broker has failed", why=broker.failure)
-        self._reason = "the broker has failed"
-        self._stop.set()
 
 
 def _flight(config: Config, access: Access) -> FlightProcess | None:

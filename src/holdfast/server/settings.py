@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
 
 from holdfast.errors import BadConfiguration
-from holdfast.server.config import Config, Secret, Tap, conflicts
+from holdfast.server.config import Config, Secret, Tap, value_of
+from holdfast.server.conflicts import conflicts
 
 VARIABLE_PREFIX = "HOLDFAST_"
 FILE_VARIABLE = "HOLDFAST_CONFIG"
@@ -505,6 +506,24 @@ def _table_lines(table: Any, prefix: str, remark: Callable[[str], str]) -> list[
         else:
             lines.append(f"{field.name} = {toml_value(value)}{remark(key)}")
     return lines + below
+
+
+def shown_settings(config: Config) -> dict[str, str]:
+    """Return all settings as texts by their keys, without secrets.
+
+    Example:
+        >>> shown_settings(Config())["limits.connections"]
+        '10000'
+    """
+    return {key: _shown_text(value_of(config, key)) for key in leaves()}
+
+
+def _shown_text(value: Any) -> str:
+    if value is None or isinstance(value, Secret):
+        return "" if value is None else "***"
+    if isinstance(value, tuple) and value and dataclasses.is_dataclass(value[0]):
+        return repr(value)  # tables; the texts of secrets are hidden there, too
+    return toml_value(value).strip('"')
 
 
 def toml_value(value: Any) -> str:

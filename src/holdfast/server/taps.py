@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from holdfast._core import encode_messages
 from holdfast.broker import MESSAGE_BYTES, RUN_BYTES, Broker, Sample, Topic, label
 from holdfast.errors import Busy, Fenced, HoldfastError, Misuse, NotFound, Timeout
-from holdfast.local.place import boot
+from holdfast.local.place import origin
 from holdfast.memory.service import Element, Proxy, Service, Subscription
 from holdfast.names import INGEST, topic_name
 from holdfast.server.config import Tap
@@ -121,7 +121,8 @@ class RunningTap:
         self._tap = tap
         self._message_bytes_max = message_bytes_max
         self._topic = topic_name(tap.topic)
-        self._store = Store(broker, self._topic, f"{INGEST}{boot()}.tap.{tap.source}", self)
+        name = f"{INGEST}{origin(broker.membership.node)}.tap.{tap.source}"
+        self._store = Store(broker, self._topic, name, self)
         self._unstored = Unstored()
         self._tasks: list[asyncio.Task[None]] = []
         self._was_absent = False

@@ -190,7 +190,7 @@ class Access:
 
 def needs(actions: str, resource: str) -> str:
     """Say which grant a role lacks."""
-    name = resource.removeprefix("persistent://")
+    name = resource.partition("://")[2] or resource
     return f"it needs a grant of {actions} on {name} (authorization.grants)"
 
 
@@ -230,6 +230,7 @@ def server_options(config: Config, access: Access) -> wire.ServerOptions:
 def http_options(config: Config, access: Access, flight: http.Flight | None = None) -> http.HttpOptions:
     """Make the options of the HTTP server."""
     from holdfast.server.http.setup import HttpOptions
+    from holdfast.server.settings import shown_settings
 
     return HttpOptions(
         tls=access.tls,
@@ -241,5 +242,6 @@ def http_options(config: Config, access: Access, flight: http.Flight | None = No
         flight=flight,
         budget=access.budget,
         keep_alive_s=2 * config.limits.keepalive_s,
+        settings=shown_settings(config),
         **options_of(HttpOptions, config),
     )

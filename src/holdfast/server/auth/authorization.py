@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from holdfast.errors import HoldfastError
-from holdfast.names import TopicName
+from holdfast.names import TopicName, is_persistent
 from holdfast.server.config import Action, Authorization
 
 _PARTITION = re.compile(r"(.+)-partition-\d+")
@@ -34,7 +34,7 @@ class _Rule:
 
 
 class Authorizer:
-    """Decides what a role may do.
+    """Decides what a role may do. A grant is for persistent and other topics alike.
 
     Example:
         >>> from holdfast.server.config import Grant
@@ -113,7 +113,8 @@ def _pattern(text: str) -> re.Pattern[str]:
 
 def _place(topic: str) -> tuple[str, str, str] | None:
     try:
-        tenant, namespace, name = TopicName.parse(topic)
+        full = topic if is_persistent(topic) else topic.removeprefix("non-")
+        tenant, namespace, name = TopicName.parse(full)
     except HoldfastError:
         return None  # not a topic name, so without grants
     partition = _PARTITION.fullmatch(name)

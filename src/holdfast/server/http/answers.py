@@ -73,6 +73,17 @@ class Rates(_Camel, kw_only=True):
     msg_out_counter: int = 0
 
 
+class DrainingAnswer(_Camel, kw_only=True):
+    """A hash that waits until a consumer has acknowledged its entries."""
+
+    hash: int
+    unack_msgs: int
+    """Entries."""
+    blocked_attempts: int
+    waiting_consumer: str = ""
+    """The consumer that waits for it. (Ours.)"""
+
+
 class ConsumerAnswer(Rates, kw_only=True):
     """A consumer."""
 
@@ -85,6 +96,14 @@ class ConsumerAnswer(Rates, kw_only=True):
     connected_since: str | None = None
     client_version: str | None = None
     metadata: dict[str, str] = {}
+    key_hash_ranges: list[str] | None = None
+    """Of a Key_Shared consumer: its hashes, as "[first, last]". At most 1,000 are listed."""
+    key_hash_range_arrays: list[tuple[int, int]] | None = None
+    draining_hashes_count: int = 0
+    draining_hashes_cleared_total: int = 0
+    draining_hashes_unacked_messages: int = 0
+    draining_hashes: list[DrainingAnswer] = []
+    """At most 1,000."""
 
 
 class SubscriptionAnswer(Rates, kw_only=True):
@@ -94,14 +113,16 @@ class SubscriptionAnswer(Rates, kw_only=True):
     backlog_size: int = 0
     msg_backlog_no_delayed: int = 0
     msg_delayed: int = 0
-    """Entries that wait after a negative acknowledgement."""
+    """Entries that wait for their delivery time, or after a negative acknowledgement."""
+    delayed_message_index_size_in_bytes: int = 0
+    """Memory of the entries that wait for their delivery time."""
     msg_in_replay: int = 0
     earliest_msg_publish_time_in_backlog: int = 0
     """Milliseconds since 1970; 0: not requested, or the backlog is empty."""
     unacked_messages: int = 0
     blocked_subscription_on_unacked_msgs: bool = False
     type: str = ""
-    """Exclusive, Failover or Shared; empty: no consumer is attached."""
+    """Exclusive, Failover, Shared or Key_Shared; empty: no consumer is attached."""
     active_consumer_name: str | None = None
     consumers: list[ConsumerAnswer] = []
     is_durable: bool = True
@@ -109,6 +130,10 @@ class SubscriptionAnswer(Rates, kw_only=True):
     is_replicated: bool = False
     replicated: bool = False
     allow_out_of_order_delivery: bool = False
+    key_shared_mode: str | None = None
+    draining_hashes_count: int = 0
+    draining_hashes_cleared_total: int = 0
+    draining_hashes_unacked_messages: int = 0
     non_contiguous_deleted_messages_ranges: int = 0
     subscription_properties: dict[str, str] = {}
     diagnosis: str = ""
@@ -148,6 +173,55 @@ class TopicAnswer(Rates, kw_only=True):
     non_contiguous_deleted_messages_ranges: int = 0
     topic_creation_time_stamp: int = 0
     last_publish_time_stamp: int = 0
+    unreplicated: bool = False
+    """One member of a cluster alone has it. (Ours.)"""
+
+
+class PartitionsBody(_Camel, kw_only=True):
+    """A new partitioned topic."""
+
+    partitions: int
+    properties: dict[str, str] = {}
+    """Accepted, and not stored."""
+
+
+class PartitionsStatsAnswer(TopicAnswer, kw_only=True):
+    """A partitioned topic: the sums, and each partition."""
+
+    metadata: Partitions = msgspec.field(default_factory=Partitions)
+    partitions: dict[str, TopicAnswer] = {}
+
+
+class PassingSubscriptionAnswer(SubscriptionAnswer, kw_only=True):
+    """A subscription of a non-persistent topic."""
+
+    msg_drop_rate: float = 0.0
+    """Messages per second for which no consumer had permits."""
+    msg_drop_counter: int = 0
+    """The same since its first consumer. (Ours.)"""
+
+
+class PassingPublisherAnswer(PublisherAnswer, kw_only=True):
+    """A producer of a non-persistent topic."""
+
+    msg_drop_rate: float = 0.0
+
+
+class PassingTopicAnswer(TopicAnswer, kw_only=True):
+    """A non-persistent topic."""
+
+    msg_drop_rate: float = 0.0
+    msg_drop_counter: int = 0
+    """Dropped messages, once for each subscription. (Ours.)"""
+    publishers: list[PassingPublisherAnswer] = []  # type: ignore[assignment]
+    subscriptions: dict[str, PassingSubscriptionAnswer] = {}  # type: ignore[assignment]
+
+
+class PassingPartitionsAnswer(PassingTopicAnswer, kw_only=True):
+    """A partitioned non-persistent topic: the sums, and each partition that is served here."""
+
+    metadata: Partitions = msgspec.field(default_factory=Partitions)
+    partitions: dict[str, PassingTopicAnswer] = {}
 
 
 class LedgerAnswer(_Camel, kw_only=True):
@@ -186,6 +260,10 @@ class CursorAnswer(_Camel, kw_only=True):
     """Resets of the cursor, over all restarts. (Ours.)"""
     partly_acknowledged: int
     """Batches of which some messages are acknowledged. (Ours.)"""
+    owner: str
+    """The member of the cluster that dispatches the subscription; empty: none. (Ours.)"""
+    owner_epoch: int
+    """Rises with each change of the owner. (Ours.)"""
 
 
 class InternalAnswer(_Camel, kw_only=True):
@@ -205,6 +283,13 @@ class InternalAnswer(_Camel, kw_only=True):
     cursors: dict[str, CursorAnswer]
     schema_ledgers: list[LedgerAnswer] = []
     compacted_ledger: LedgerAnswer
+
+
+class PartitionsInternalAnswer(_Camel, kw_only=True):
+    """The internal state of all partitions."""
+
+    metadata: Partitions
+    partitions: dict[str, InternalAnswer]
 
 
 class InfoPosition(_Camel, kw_only=True):
@@ -296,6 +381,13 @@ class TenantBody(_Camel, kw_only=True):
     allowed_clusters: Roles = []
 
 
+class Ring(_Camel, kw_only=True):
+    """The limits of a ring topic; null: no limit."""
+
+    entries: int | None = None
+    bytes: int | None = None
+
+
 class Retention(_Camel, kw_only=True):
     """Retention of acknowledged messages, while both limits hold; −1: unlimited, both 0: none."""
 
@@ -303,6 +395,17 @@ class Retention(_Camel, kw_only=True):
     retention_size_in_mb: Annotated[int, msgspec.Meta(ge=-1, le=1 << 40)] = msgspec.field(
         name="retentionSizeInMB"
     )
+
+
+class DelayedDelivery(_Camel, kw_only=True):
+    """Delivery times of messages; null: the value from above applies."""
+
+    active: bool | None = None
+    """Whether Shared and Key_Shared subscriptions hold messages back until their delivery time."""
+    tick_time: Annotated[int, msgspec.Meta(ge=0, le=1_000_000_000)] | None = None
+    """Milliseconds by which a message may come late."""
+    max_delivery_delay_in_millis: Annotated[int, msgspec.Meta(ge=0, le=1_000_000_000_000)] | None = None
+    """The longest delay; a message with a longer one is refused. 0: no limit."""
 
 
 Seconds = Annotated[int, msgspec.Meta(ge=0, le=1_000_000_000)]
@@ -314,6 +417,15 @@ class Bundles(_Camel, kw_only=True):
 
     boundaries: list[str] = msgspec.field(default_factory=lambda: ["0x00000000", "0xffffffff"])
     num_bundles: int = 1
+
+
+class AutoTopicCreation(_Camel, kw_only=True):
+    """How missing topics are created in a namespace."""
+
+    allow_auto_topic_creation: bool = True
+    topic_type: Literal["partitioned", "non-partitioned"] = "non-partitioned"
+    default_num_partitions: int | None = None
+    """Of partitioned topics."""
 
 
 class NamespaceBody(msgspec.Struct, kw_only=True):
@@ -357,3 +469,52 @@ class LookupAnswer(_Camel, kw_only=True):
     http_url: str
     http_url_tls: str
     native_url: str
+
+
+# -- schemas -------------------------------------------------------------------------------------------
+
+
+class SchemaBody(_Camel, kw_only=True):
+    """A schema in a request."""
+
+    type: str
+    schema: str = ""
+    """Its definition; for KEY_VALUE `{"key": …, "value": …}`."""
+    properties: dict[str, str] = {}
+
+
+class SchemaAnswer(_Camel, kw_only=True):
+    """A version of a topic's schema."""
+
+    version: int
+    type: str
+    timestamp: int = 0
+    data: str = ""
+    properties: dict[str, str] = {}
+
+
+class SchemaAnswers(_Camel, kw_only=True):
+    get_schema_responses: list[SchemaAnswer]
+
+
+class _Version(_Camel, kw_only=True):
+    version: int
+
+
+class VersionAnswer(_Camel, kw_only=True):
+    """A version, as Pulsar nests it."""
+
+    version: _Version
+
+    @classmethod
+    def of(cls, version: int) -> VersionAnswer:
+        return cls(version=_Version(version=version))
+
+
+class Compatible(_Camel, kw_only=True):
+    """Whether a schema could follow those of a topic."""
+
+    compatibility: bool
+    schema_compatibility_strategy: str
+    reason: str = ""
+    """Why not. (Ours.)"""

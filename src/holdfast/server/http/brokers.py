@@ -10,19 +10,26 @@ from typing import TYPE_CHECKING, Any
 from aiohttp import web
 
 from holdfast import __version__
-from holdfast.broker import HELP, Page, Sample, label
+from holdfast.broker import HELP, MemberInfo, Page, Sample, label
 from holdfast.errors import NotFound
 from holdfast.server.http.answers import ClusterAnswer, LeaderAnswer, LookupAnswer
 from holdfast.server.http.refusals import Refusal
 from holdfast.server.http.routing import TEXT, Call, Parameter, Routes
 from holdfast.server.http.scraping import Scrapes
+from holdfast.server.pulsar.lookup import addresses_of, unreplicated_addresses
+from holdfast.server.pulsar.setup import Advertised
 
 if TYPE_CHECKING:
     from holdfast.server.http.server import HttpServer
 
 route = Routes("broker", "/admin/v2", "broker")
 health_route = Routes("health", "", "broker", action="health")
-lookup_route = Routes("lookup", "/lookup/v2/topic/persistent/{tenant}/{namespace}/{topic}", "topic", "lookup")
+lookup_route = Routes(
+    "lookup", "/lookup/v2/topic/persistent/{tenant}/{namespace}/{topic}", "topic", "lookup", "whole"
+)
+passing_lookup_route = Routes(
+    "lookup", "/lookup/v2/topic/non-persistent/{tenant}/{namespace}/{topic}", "topic", "lookup", "whole"
+)
 metrics_route = Routes("metrics", "", "broker", action="metrics")
 describe_route = Routes("description", "", "broker", action="describe")
 
@@ -67,6 +74,8 @@ async def status(call: Call) -> web.Response:
 def _require_alive(call: Call) -> None:
     if call.broker.failure is not None:
         raise Refusal(503, "the broker has failed; its log says why")
+    if call.broker.stalled_s:
+        raise Refusal(503, "the disk is full, and events wait for room; free space on it")
 
 
 # -- where is it ---------------------------------------------------------------------------------------
@@ -99,22 +108,35 @@ async def version(call: Call) -> web.Response:
 
 @route("GET", "/brokers/leaderBroker", answer=LeaderAnswer)
 async def leader(call: Call) -> LeaderAnswer:
-    """Return the leader: this broker."""
+    """Return the leader: the lowest member of the cluster, or this broker."""
+    found = call.broker.membership.leader
+    if found is not None:
+        return LeaderAnswer(broker_id=host_and_port(found), service_url=found.http_url or found.https_url)
     here = call.server.addresses(call.request)
     return LeaderAnswer(broker_id=call.server.name, service_url=here.http_url or here.http_url_tls)
 
 
 @route("GET", "/brokers", answer=list[str])
 async def brokers(call: Call) -> list[str]:
-    """List the brokers: this one, as host:port."""
-    return [call.server.name]
+    """List the brokers, as host:port: the present members of the cluster, or this broker."""
+    return _brokers(call)
 
 
 @route("GET", "/brokers/{cluster}", answer=list[str], refusals=(404,))
 async def brokers_of(call: Call) -> list[str]:
     """List the brokers of a cluster, as host:port."""
     _require_cluster(call)
-    return [call.server.name]
+    return _brokers(call)
+
+
+def host_and_port(member: MemberInfo) -> str:
+    """Return the HTTP address of a member as host:port."""
+    return (member.http_url or member.https_url).partition("://")[2]
+
+
+def _brokers(call: Call) -> list[str]:
+    members = call.broker.membership.members()
+    return [found for each in members if (found := host_and_port(each))] or [call.server.name]
 
 
 def _require_cluster(call: Call) -> None:
@@ -124,21 +146,57 @@ def _require_cluster(call: Call) -> None:
 
 _LOOKUP = (
     Parameter("listenerName", "string", "Which of the advertised addresses.", default=""),
-    Parameter("authoritative", "boolean", "There is one broker.", default=False),
+    Parameter("authoritative", "boolean", "Every answer is final.", default=False),
 )
 
 
-@lookup_route("GET", "", query=_LOOKUP, answer=LookupAnswer, refusals=(404,))
+@passing_lookup_route("GET", "", query=_LOOKUP, answer=LookupAnswer, refusals=(404,), anywhere=True)
+async def lookup_passing(call: Call) -> LookupAnswer:
+    """Return the addresses of the member that owns a non-persistent topic, or of this broker."""
+    return await lookup(call)
+
+
+@lookup_route("GET", "", query=_LOOKUP, answer=LookupAnswer, refusals=(404,), anywhere=True)
 async def lookup(call: Call) -> LookupAnswer:
-    """Return the addresses of a topic's broker: this one.
+    """Return the addresses of a topic's broker: its owner in the cluster, or this broker.
 
     The topic need not exist yet, but its namespace must."""
     if not call.broker.has_topic(call.topic_name):
         call.broker.require_namespace(call.topic_name)
-    found = call.server.addresses(call.request, call.query("listenerName"))
+    listener = call.query("listenerName")
+    found = call.server.addresses(call.request, listener)
+    if call.topic_name in call.broker.unreplicated.places():
+        return _lookup_unreplicated(call, found, listener)
+    elsewhere = call.broker.membership.elsewhere(call.topic_name)
+    if elsewhere is not None:
+        owner = addresses_of(elsewhere, listener)
+        if owner.tls_url if call.request.secure else owner.url or owner.tls_url:
+            return LookupAnswer(
+                broker_url=owner.url,
+                broker_url_tls=owner.tls_url,
+                http_url=elsewhere.http_url,
+                http_url_tls=elsewhere.https_url,
+                native_url=owner.url,
+            )
     if not found.broker_url and not found.broker_url_tls:
         raise Refusal(503, "the server has no binary port; set listen.port or listen.tls_port, and restart")
     return found
+
+
+def _lookup_unreplicated(call: Call, here: LookupAnswer, listener: str) -> LookupAnswer:
+    unreplicated, wire = call.broker.unreplicated, call.server.wire
+    if wire is None:
+        raise Refusal(503, "the server has no binary port; set listen.port or listen.tls_port, and restart")
+    own = Advertised(here.broker_url, here.broker_url_tls)
+    found = unreplicated_addresses(wire, call.topic_name, own, listener)
+    member = None if unreplicated.broker_of(call.topic_name) else unreplicated.member_of(call.topic_name)
+    return LookupAnswer(
+        broker_url=found.url,
+        broker_url_tls=found.tls_url,
+        http_url=here.http_url if member is None else member.http_url,
+        http_url_tls=here.http_url_tls if member is None else member.https_url,
+        native_url=found.url,
+    )
 
 
 # -- how is it doing -----------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from aiohttp import web
 
-from holdfast._core import EntryInfo, parse_entry
+from holdfast._core import EntryInfo, TopicMessage, parse_entry
 from holdfast.broker import Topic
 from holdfast.errors import Corrupt, NotFound
 from holdfast.formatting import plural
@@ -89,7 +89,12 @@ async def _message(topic: Topic, ordinal: int) -> web.Response:
     return web.Response(body=info.payload, content_type=BYTES, headers=headers | _headers(info))
 
 
-def _headers(info: EntryInfo) -> dict[str, str]:
+def headers_of(message: TopicMessage) -> dict[str, str]:
+    """Return the headers of one message; its payload is the body."""
+    return _named(_common(message))
+
+
+def _common(info: EntryInfo | TopicMessage) -> dict[str, object]:
     found: dict[str, object] = {
         "publish-time": moment(info.publish_time_ms * 1_000_000),
         "producer-name": info.producer,
@@ -98,11 +103,6 @@ def _headers(info: EntryInfo) -> dict[str, str]:
     }
     if info.event_time_ms:
         found["event-time"] = moment(info.event_time_ms * 1_000_000)
-    if info.batch:
-        found["num-batch-message"] = info.messages
-        found["batch-size"] = len(info.payload)
-    if info.compression:
-        found["uncompressed-size"] = info.uncompressed_size
     if isinstance(info.key, bytes):
         found["partition-key"] = base64.b64encode(info.key).decode()
         found["partition-key-b64-encoded"] = "true"
@@ -112,11 +112,25 @@ def _headers(info: EntryInfo) -> dict[str, str]:
         found["ordering-key"] = base64.b64encode(info.ordering_key).decode()
     if info.null_value:
         found["null-value"] = "true"
+    if info.properties:
+        found["PROPERTY"] = json.dumps(info.properties)  # ASCII, for a header
+    return found
+
+
+def _headers(info: EntryInfo) -> dict[str, str]:
+    found = _common(info)
+    if info.batch:
+        found["num-batch-message"] = info.messages
+        found["batch-size"] = len(info.payload)
+    if info.compression:
+        found["uncompressed-size"] = info.uncompressed_size
     if info.chunks:
         found |= {"uuid": info.uuid, "chunk-id": info.chunk, "num-chunks-from-msg": info.chunks}
         found["total-chunk-msg-size"] = info.chunked_size
-    if info.properties:
-        found["PROPERTY"] = json.dumps(info.properties)  # ASCII, for a header
+    return _named(found)
+
+
+def _named(found: dict[str, object]) -> dict[str, str]:
     named = {f"X-Pulsar-{name}": _plain(value) for name, value in found.items()}
     return {name: text for name, text in named.items() if len(text) <= _HEADER_BYTES_MAX}
 

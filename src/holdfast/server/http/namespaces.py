@@ -93,7 +93,7 @@ async def delete(call: Call) -> None:
 _MODE = Parameter(
     "mode",
     "string",
-    "All topics are persistent.",
+    "The kind of topics; non-persistent ones are those that this server serves, and all partitions.",
     default="PERSISTENT",
     choices=("PERSISTENT", "NON_PERSISTENT", "ALL"),
 )
@@ -102,5 +102,7 @@ _MODE = Parameter(
 @route("GET", "/topics", query=(_MODE,), answer=list[str], of="namespace", action="lookup", refusals=(404,))
 async def topics(call: Call) -> list[str]:
     """List the topics of a namespace."""
-    found = topics_of(call)
-    return [] if call.query("mode") == "NON_PERSISTENT" else found
+    found, mode = topics_of(call), call.query("mode")
+    wire = call.server.wire
+    passing = [] if wire is None or mode == "PERSISTENT" else wire.non_persistent.names(call.namespace)
+    return passing if mode == "NON_PERSISTENT" else [*found, *passing]

@@ -6,15 +6,15 @@ from typing import Any
 
 from holdfast.broker import SECONDS_MOST, Policies
 from holdfast.errors import Misuse
-from holdfast.server.http.answers import Retention, Seconds
+from holdfast.server.http.answers import Retention, Ring, Seconds
 from holdfast.server.http.routing import Call, Parameter, Routes
 from holdfast.server.http.topics import NAMESPACE
 
 of_namespace = Routes("policies", "/admin/v2/namespaces/{tenant}/{namespace}", "namespace")
-of_topic = Routes("policies", NAMESPACE + "/{topic}", "topic")
+of_topic = Routes("policies", NAMESPACE + "/{topic}", "topic", partitioned="each")
 
 _MB = 1 << 20
-_APPLIED = (Parameter("applied", "boolean", "The effective value, not only the topic's own.", default=False),)
+APPLIED = (Parameter("applied", "boolean", "The effective value, not only the topic's own.", default=False),)
 
 
 # -- between Pulsar's units and ours -------------------------------------------------------------------
@@ -128,7 +128,8 @@ async def drop_namespace_deduplication(call: Call) -> None:
 # -- topics --------------------------------------------------------------------------------------------
 
 
-def _policies(call: Call) -> Policies:
+def policies_of_call(call: Call) -> Policies:
+    """Return the policies of a topic, or the effective ones."""
     if call.query("applied"):
         return call.broker.admin.applied_policies(call.topic_name)
     return call.topic.policies
@@ -138,10 +139,10 @@ async def _change_topic(call: Call, policies: dict[str, Any]) -> None:
     await call.broker.admin.set_policies(call.topic_name, **policies)
 
 
-@of_topic("GET", "/retention", query=_APPLIED, answer=Retention | None, refusals=(404,))
+@of_topic("GET", "/retention", query=APPLIED, answer=Retention | None, refusals=(404,))
 async def topic_retention(call: Call) -> Retention | None:
     """Return the retention of a topic; null: not set."""
-    return retention_of(_policies(call))
+    return retention_of(policies_of_call(call))
 
 
 @of_topic("POST", "/retention", body=Retention, refusals=(404,))
@@ -156,10 +157,10 @@ async def drop_topic_retention(call: Call) -> None:
     await _change_topic(call, retention_policies(None))
 
 
-@of_topic("GET", "/messageTTL", query=_APPLIED, answer=int | None, refusals=(404,))
+@of_topic("GET", "/messageTTL", query=APPLIED, answer=int | None, refusals=(404,))
 async def topic_ttl(call: Call) -> int | None:
     """Return the seconds after which messages expire; 0: never, null: not set."""
-    return ttl_of(_policies(call))
+    return ttl_of(policies_of_call(call))
 
 
 @of_topic(
@@ -182,10 +183,10 @@ async def drop_topic_ttl(call: Call) -> None:
     await _change_topic(call, ttl_policies(None))
 
 
-@of_topic("GET", "/deduplicationEnabled", query=_APPLIED, answer=bool | None, refusals=(404,))
+@of_topic("GET", "/deduplicationEnabled", query=APPLIED, answer=bool | None, refusals=(404,))
 async def topic_deduplication(call: Call) -> bool | None:
     """Return whether duplicates are dropped; null: not set."""
-    return _policies(call).deduplication
+    return policies_of_call(call).deduplication
 
 
 @of_topic("POST", "/deduplicationEnabled", body=bool, refusals=(404,))
@@ -198,3 +199,43 @@ async def set_topic_deduplication(call: Call) -> None:
 async def drop_topic_deduplication(call: Call) -> None:
     """Remove the deduplication setting of a topic: that of its namespace applies."""
     await _change_topic(call, {"deduplication": None})
+
+
+# -- rings and last values: ours -----------------------------------------------------------------------
+
+
+@of_topic("GET", "/ring", query=APPLIED, answer=Ring, refusals=(404,))
+async def topic_ring(call: Call) -> Ring:
+    """Return how many entries and bytes a ring topic keeps; null: no limit."""
+    found = policies_of_call(call)
+    return Ring(entries=found.ring_entries, bytes=found.ring_bytes)
+
+
+@of_topic("POST", "/ring", body=Ring, refusals=(404,))
+async def set_topic_ring(call: Call) -> None:
+    """Make a topic a ring: older entries are dropped for all subscriptions."""
+    await _change_topic(call, {"ring_entries": call.body.entries, "ring_bytes": call.body.bytes})
+
+
+@of_topic("DELETE", "/ring", refusals=(404,))
+async def drop_topic_ring(call: Call) -> None:
+    """Make a ring an ordinary topic, unless its namespace makes it a ring."""
+    await _change_topic(call, {"ring_entries": None, "ring_bytes": None})
+
+
+@of_topic("GET", "/lastValue", query=APPLIED, answer=bool | None, refusals=(404,))
+async def topic_last_value(call: Call) -> bool | None:
+    """Return whether only the newest message of each key stays in backlogs."""
+    return policies_of_call(call).last_value
+
+
+@of_topic("POST", "/lastValue", body=bool, refusals=(404,))
+async def set_topic_last_value(call: Call) -> None:
+    """Keep only the newest message of each key in backlogs, or all."""
+    await _change_topic(call, {"last_value": call.body})
+
+
+@of_topic("DELETE", "/lastValue", refusals=(404,))
+async def drop_topic_last_value(call: Call) -> None:
+    """Let the namespace decide whether a topic keeps last values only."""
+    await _change_topic(call, {"last_value": None})

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from holdfast.broker import ConsumerStats, Dispatcher, Handed, SubscriptionState, Topic
+from holdfast.broker import ConsumerStats, Dispatcher, Handed, KeyStats, SubscriptionState, Topic
 from holdfast.ids import MessageId
 from holdfast.ledger import LedgerInfo
 from holdfast.server.http.answers import (
@@ -18,6 +18,7 @@ from holdfast.server.http.answers import (
     BacklogLedger,
     ConsumerAnswer,
     CursorAnswer,
+    DrainingAnswer,
     InfoAnswer,
     InfoCursor,
     InfoLedger,
@@ -45,6 +46,12 @@ _ACCESS = {
 }
 
 
+_TYPES = {
+    "exclusive": "Exclusive",
+    "failover": "Failover",
+    "shared": "Shared",
+    "key_shared": "Key_Shared",
+}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _YEAR_10000_NS = 253_402_300_800 * 1_000_000_000
 
@@ -85,6 +92,7 @@ class Looks:
         handed = self._broker.rates.handed(topic)
         last = topic.ledgers.last
         answer = TopicAnswer(
+            unreplicated=self._broker.unreplicated.is_local,
             msg_rate_in=rates[0],
             msg_throughput_in=rates[1],
             bytes_in_counter=counted.bytes,
@@ -138,26 +146,35 @@ class Looks:
         consumers: list[ConsumerAnswer] = []
         limit = self._broker.options.unacked_max
         attached = {each.ticket: each for each in self._attached(dispatcher)}
+        keys = dispatcher.key_stats()
         for ticket in dispatcher.consumer_ids():
             each = dispatcher.consumer_stats(ticket)
             if each is not None:  # else it has left meanwhile
                 looked.append(each)
                 consumers.append(self._consumer(id, each, attached.get(ticket), limit))
-            await self._steps.did()
+                if ticket in keys:
+                    _add_keys(consumers[-1], keys[ticket])
+            await self._steps.did(1 + len(keys) / 10)
         await self._steps.did(2)
         stats, handed = dispatcher.stats(tuple(looked)), dispatcher.handed
         rates = self._broker.rates.per_second(("subscription", id), handed)
         active = next((each.name for each in stats.consumers if each.active), None)
         return SubscriptionAnswer(
             **_out(rates, handed),
-            msg_delayed=stats.delayed_entries,
+            msg_delayed=stats.scheduled_entries,
+            delayed_message_index_size_in_bytes=stats.scheduled_bytes,
             msg_in_replay=stats.replay_entries,
             unacked_messages=sum(each.pending_messages for each in stats.consumers),
             blocked_subscription_on_unacked_msgs=False,
-            type=(stats.type or "").capitalize() if stats.consumers else "",
-            active_consumer_name=active if stats.type != "shared" else None,
+            type=_TYPES[stats.type] if stats.type and stats.consumers else "",
+            active_consumer_name=active if stats.type in ("exclusive", "failover") else None,
             consumers=consumers,
-            allow_out_of_order_delivery=bool(stats.consumers) and stats.type == "shared",
+            allow_out_of_order_delivery=bool(stats.consumers)
+            and (stats.type == "shared" or dispatcher.is_unordered),
+            key_shared_mode=dispatcher.key_mode.upper() if dispatcher.key_mode else None,
+            draining_hashes_count=sum(each.draining_hashes_count for each in consumers),
+            draining_hashes_cleared_total=sum(each.draining_hashes_cleared_total for each in consumers),
+            draining_hashes_unacked_messages=sum(each.draining_hashes_unacked_messages for each in consumers),
             diagnosis=f"{stats.diagnosis.reason}: {stats.diagnosis.text}",
         )
 
@@ -256,6 +273,8 @@ class Looks:
             is_under_revision=int(dispatcher is not None and dispatcher.under_revision),
             reset_number=subscription.reset_number,
             partly_acknowledged=acks.partial_count,
+            owner="" if subscription.owner is None else str(subscription.owner),
+            owner_epoch=subscription.owner_epoch,
         )
 
     async def info(self, topic: Topic) -> InfoAnswer:
@@ -316,6 +335,24 @@ class Looks:
             cursor_details={name: BacklogCursor(cursor_backlog=count) for name, count in left.items()},
             stat_generated_at=milliseconds(self._broker.clock.now_ns()),
         )
+
+
+def _add_keys(answer: ConsumerAnswer, keys: KeyStats) -> None:
+    shown = keys.ranges[:1000]
+    answer.key_hash_ranges = [f"[{first}, {last}]" for first, last in shown]
+    answer.key_hash_range_arrays = [*shown]
+    answer.draining_hashes_count = keys.draining_count
+    answer.draining_hashes_cleared_total = keys.drained
+    answer.draining_hashes_unacked_messages = keys.draining_entries
+    answer.draining_hashes = [
+        DrainingAnswer(
+            hash=each.hash,
+            unack_msgs=each.entries,
+            blocked_attempts=each.blocked,
+            waiting_consumer=each.waiting,
+        )
+        for each in keys.draining
+    ]
 
 
 def _out(rates: Sequence[float], handed: Handed) -> dict[str, Any]:

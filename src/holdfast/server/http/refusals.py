@@ -3,7 +3,9 @@
 - 400: the JSON or the query cannot be parsed.
 - 401: the credentials are missing or invalid. 403: no grant allows the action.
 - 404: the topic, subscription, namespace or message does not exist.
+- 405: the topic is partitioned, and the request needs a single topic.
 - 409: the object exists already, a client prevents the change, or a reset is in progress.
+- 422: a topic cannot have so few partitions, or the definition of a schema is not valid.
 - 412: a name or position is invalid, a topic or subscription is in use, or a limit is reached.
 - 413: the body is too large.
 - 503: the broker's disk is full, it stops, or too many requests are in progress.
@@ -25,7 +27,9 @@ STATUSES: dict[type[Exception], int] = {
     errors.AuthenticationFailed: 401,
     errors.Denied: 403,
     errors.NotFound: 404,
+    errors.BadSchema: 422,
     errors.Exists: 409,
+    errors.IncompatibleSchema: 409,
     errors.Busy: 409,
     errors.CursorModifying: 409,
     errors.Terminated: 409,

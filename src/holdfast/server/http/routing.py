@@ -7,6 +7,7 @@ under `@route`: it gets a `Call` and returns the content of the answer's body; N
 from __future__ import annotations
 
 import asyncio
+import copy
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -30,6 +31,9 @@ Handle: TypeAlias = Callable[["Call"], Awaitable[Any]]
 Handler = TypeVar("Handler", bound=Handle)
 Of = Literal["broker", "tenant", "namespace", "topic"]
 """The kind of resource of a route, on which a role needs a grant."""
+
+Partitioned = Literal["refuse", "each", "first", "whole"]
+"""Of a partitioned topic: 405; once for each partition; for partition 0; the handler does it."""
 
 NUMBER_MAX = (1 << 63) - 1
 PIECE_BYTES = 64 << 10
@@ -82,12 +86,18 @@ PATH = {
         Parameter("namespace", "string", "A namespace of the tenant, such as default."),
         Parameter("topic", "string", "A topic of the namespace; write %2F for a slash."),
         Parameter("subscription", "string", "A subscription of the topic."),
+        Parameter("exchange", "string", "An exchange of the namespace; write %2F for a slash."),
         Parameter("cluster", "string", "The name of the cluster."),
+        Parameter("bundle", "string", "The one bundle of a namespace.", choices=("0x00000000_0xffffffff",)),
+        Parameter("setting", "string", "The key of a setting, such as broker.roll_entries."),
+        Parameter("value", "string", "The new value of the setting."),
+        Parameter("node", "integer", "A node of the cluster.", minimum=1),
         Parameter("ledger", "integer", "A ledger's id."),
         Parameter("entry", "integer", "The number of an entry in its ledger, from 0."),
         Parameter("timestamp", "integer", "Milliseconds since 1970, UTC."),
         Parameter("seconds", "integer", "An age in seconds."),
         Parameter("count", "integer", "The number of entries.", minimum=1),
+        Parameter("version", "integer", "A version of a schema, from 0.", minimum=0),
         Parameter("position", "integer", "The first is 1.", minimum=1),
     )
 }
@@ -115,6 +125,10 @@ class Route:
     """Statuses of this route, beside those of every route."""
     statuses: Mapping[type[Exception], int] = field(default_factory=dict)
     """Statuses of errors that differ from the usual ones."""
+    anywhere: bool = False
+    """Any member answers, also for unreplicated topics of others."""
+    partitioned: Partitioned = "refuse"
+    """The effect if the path names a partitioned topic."""
 
     @property
     def parameters(self) -> list[Parameter]:
@@ -125,8 +139,16 @@ class Route:
 class Routes:
     """The routes of one subject, in the order of their comparison with a path."""
 
-    def __init__(self, tag: str, prefix: str, of: Of, action: HttpAction = "admin") -> None:
+    def __init__(
+        self,
+        tag: str,
+        prefix: str,
+        of: Of,
+        action: HttpAction = "admin",
+        partitioned: Partitioned = "refuse",
+    ) -> None:
         self.tag = tag
+        self._partitioned: Partitioned = partitioned
         self._prefix = prefix
         self._of: Of = of
         self._action: HttpAction = action
@@ -137,7 +159,9 @@ class Routes:
 
         def add(handle: Handler) -> Handler:
             assert handle.__doc__, f"{handle.__name__} has no documentation"
-            settings = {"of": self._of, "action": self._action} | more
+            settings = {"of": self._of, "action": self._action, "partitioned": self._partitioned} | more
+            if method == "GET" and settings["partitioned"] == "each":
+                settings["partitioned"] = "first"
             summary = " ".join(handle.__doc__.split())
             self.all.append(Route(method, self._prefix + path, handle, self.tag, summary, **settings))
             return handle
@@ -166,13 +190,21 @@ class Call:
         """`tenant/namespace`."""
         self.topic_name = ""
         """The full name."""
-        if "topic" in self._path:
-            name = TopicName.parse(f"persistent://{self.tenant}/{self['namespace']}/{self['topic']}")
-            self.topic_name, self.namespace = str(name), f"{name.tenant}/{name.namespace}"
+        if "topic" in self._path or "exchange" in self._path:
+            local = self._path.get("topic") or self._path["exchange"]
+            name = TopicName.parse(f"persistent://{self.tenant}/{self['namespace']}/{local}")
+            domain = "non-" if "/non-persistent/" in route.path else ""
+            self.topic_name, self.namespace = f"{domain}{name}", f"{name.tenant}/{name.namespace}"
         elif "namespace" in self._path:
             self.namespace = namespace_name(f"{self.tenant}/{self['namespace']}")
         elif "tenant" in self._path:
             tenant_name(self.tenant)
+
+    def of(self, topic: str) -> Call:
+        """Return the same call for another topic (full name): a partition."""
+        other = copy.copy(self)
+        other.topic_name = topic
+        return other
 
     def __getitem__(self, name: str) -> Any:
         """Return a part of the path."""

@@ -8,6 +8,7 @@ import functools
 import ipaddress
 import logging
 import re
+import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -18,9 +19,27 @@ from holdfast.broker import Broker, Counts
 from holdfast.errors import HoldfastError
 from holdfast.server.auth.access import ROLE
 from holdfast.server.budget import Budget
-from holdfast.server.http import brokers, flight, messages, namespaces, policies, subscriptions, topics
+from holdfast.server.http import (
+    broker_stats,
+    brokers,
+    bundles,
+    cluster,
+    configuration,
+    delivery_times,
+    exchange_routes,
+    flight,
+    messages,
+    namespaces,
+    partition_routes,
+    passing_routes,
+    policies,
+    schema_routes,
+    subscriptions,
+    topics,
+)
 from holdfast.server.http.answers import LookupAnswer
 from holdfast.server.http.connection import HttpConnection, Requests
+from holdfast.server.http.missing import missing_feature
 from holdfast.server.http.openapi import description
 from holdfast.server.http.refusals import Refusal, refusal_of
 from holdfast.server.http.routing import JSON, PIECE_BYTES, Call, Route
@@ -44,19 +63,36 @@ _SUBJECTS = (
     brokers.health_route,
     brokers.metrics_route,
     brokers.describe_route,
+    configuration.route,  # before brokers/{cluster}
+    broker_stats.route,
     brokers.route,
     brokers.lookup_route,
+    brokers.passing_lookup_route,
+    cluster.route,
     flight.route,
     namespaces.of_broker,
     namespaces.of_tenant,
     namespaces.list_route,
     namespaces.route,
+    bundles.route,
+    delivery_times.of_namespace,
     policies.of_namespace,
+    schema_routes.of_namespace,
     topics.of_namespace,
     topics.route,
+    partition_routes.route,
+    passing_routes.of_namespace,
+    passing_routes.route,
+    delivery_times.of_topic,
     policies.of_topic,
+    schema_routes.route,
+    schema_routes.of_topic,
     messages.route,
     subscriptions.route,
+    exchange_routes.of_namespace,
+    exchange_routes.route,
+    exchange_routes.of_topic,
+    exchange_routes.of_subscription,
 )
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[\w.~-]+)?(?::\d{1,5})?", re.ASCII)
 
@@ -104,6 +140,8 @@ class HttpServer(Listening):
         """Refusals, for the log."""
         self.listings = Listings(broker) if wire is None else wire.listings
         self.scrapes = brokers.scrapes(self)
+        self.began = (time.monotonic(), time.process_time())
+        """The start, and the processor time until then."""
         self._under_way = 0
         self._working = 0
         """The requests in progress that do not wait for their body."""
@@ -111,6 +149,8 @@ class HttpServer(Listening):
         """Roles of requests in progress, by `id`, for the log."""
         self.application = self._application()
         self._runner: web.AppRunner | None = None
+        self.unreplicated: HttpServer | None = None
+        """Of a member of a cluster: this server, as it serves the unreplicated topics."""
 
     # -- its life --------------------------------------------------------------------------------------
 
@@ -133,7 +173,7 @@ class HttpServer(Listening):
             self.listings.start()
         else:
             self.wire.http_ports = (self.port or 0, self.https_port or 0)
-        self.broker.rates.add_source(self._producers)
+        self.broker.rates.add_source(self.producer_counts)
         self._looking = asyncio.get_running_loop().create_task(self._look(), name="http-look")
 
     def _connect(self) -> HttpConnection:
@@ -156,7 +196,7 @@ class HttpServer(Listening):
         self.stopping = True
         self._looking.cancel()
         self._looking = None
-        self.broker.rates.remove_source(self._producers)
+        self.broker.rates.remove_source(self.producer_counts)
         if self.wire is None:
             self.listings.stop()
         self._unlisten()
@@ -179,6 +219,10 @@ class HttpServer(Listening):
         """The address for clients on this machine."""
         return self._address(self.options.host, self.port, self.https_port)
 
+    def now(self) -> float:
+        """Return the time of the loop, from which rates of non-persistent topics are computed."""
+        return asyncio.get_running_loop().time()
+
     @property
     def name(self) -> str:
         """This broker, as host:port."""
@@ -195,7 +239,7 @@ class HttpServer(Listening):
             for connection in list(self.connections.values()):
                 connection.look()
 
-    def _producers(self) -> Iterable[tuple[tuple[str, int], Counts]]:
+    def producer_counts(self) -> Iterable[tuple[tuple[str, int], Counts]]:
         """Yield the counts of connected producers, for their rates."""
         if self.wire is not None:
             for session, producer in self.wire.producers.items():
@@ -261,9 +305,13 @@ class HttpServer(Listening):
                     call = await self._call(route, request)
                     role = await self.options.authorize(request, route.action, call.resource)
                     self._roles[id(request)] = role
+                    self._direct(call)
                 await call.read_body()  # outside the limit: a slow body delays no other request
                 with self._place(route):
-                    return await self._answer(route, call)
+                    answer = await self._answer(route, call)
+                    if call.server is not self:  # a deleted topic's name is free when this is answered
+                        await self.broker.unreplicated.settle()
+                    return answer
             except (HoldfastError, TimeoutError) as error:
                 refusal = refusal_of(error, route.statuses)
                 if refusal is None:
@@ -275,7 +323,7 @@ class HttpServer(Listening):
         return serve
 
     async def _answer(self, route: Route, call: Call) -> web.StreamResponse:
-        answer = await route.handle(call)
+        answer = await partition_routes.handled(route, call)
         headers: Mapping[str, str] = {"Content-Type": JSON}
         if route.answer is None:
             return web.Response(status=204)
@@ -317,6 +365,25 @@ class HttpServer(Listening):
         except (HoldfastError, Refusal):
             await self.options.authorize(request, "describe", "broker")
             raise
+
+    def _direct(self, call: Call) -> None:
+        """Give a call to the broker of its topic, or refer the client.
+
+        Raises:
+            Refusal: another node alone has it.
+        """
+        unreplicated, full = self.broker.unreplicated, call.topic_name
+        if full not in unreplicated.places() or call.route.anywhere:
+            return
+        if unreplicated.broker_of(full) is not None and self.unreplicated is not None:
+            call.server, call.broker = self.unreplicated, self.unreplicated.broker
+            return
+        member = unreplicated.member_of(full)
+        there = "" if member is None else member.https_url if call.request.secure else member.http_url
+        if not there or unreplicated.broker_of(full) is not None:
+            raise Refusal(503, f"{unreplicated.where(full)}; start that node", {"Retry-After": "1"})
+        location = there + call.request.raw_path
+        raise Refusal(307, f"{unreplicated.where(full)}; ask {there}", {"Location": location})
 
     @web.middleware
     async def _guard(
@@ -445,6 +512,9 @@ def _require_same_site(request: web.Request) -> None:
 
 def _unmatched(request: web.Request, refused: web.HTTPException) -> Refusal:
     """Convert a refusal of the router or of the body's reader."""
+    feature = missing_feature(request.method, request.path)
+    if feature is not None and isinstance(refused, web.HTTPNotFound | web.HTTPMethodNotAllowed):
+        return Refusal(501, feature)
     if isinstance(refused, web.HTTPNotFound):
         reason = f"there is no route {request.path}; /openapi.json lists the routes"
     elif isinstance(refused, web.HTTPMethodNotAllowed):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
+from holdfast.server.cluster_view import ClusterView
 from holdfast.server.config import setting
 from holdfast.server.listening import ListenOptions
 
@@ -61,6 +62,10 @@ class HttpOptions(ListenOptions):
     broker_tls_url: str = ""
     flight: Flight | None = None
     """None: Flight is not available."""
+    cluster: ClusterView | None = None
+    """The membership of the broker; None: it is alone."""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """The settings of the server by their keys, to be shown."""
     http_body_bytes: int = setting("limits.http_body_bytes")
     http_requests: int = setting("limits.http_requests")
     request_s: float = 60.0

@@ -24,18 +24,20 @@ READ_BYTES = 4 << 20
     body=Target,
     body_optional=True,
     refusals=(404, 409),
+    partitioned="whole",
 )
 async def create(call: Call) -> None:
     """Create a subscription at a position, or at the end.
 
-    412 if the topic has no such position. The topic is created if that is allowed."""
+    412 if the topic has no such position. The topic is created if that is allowed. Of a partitioned topic,
+    it is created on all partitions: at their end or at their first message."""
     if call.query("replicated"):
         raise Misuse("replication is not supported yet; create the subscription without it")
     start, after = place_of(call.body)
     await call.broker.admin.create_subscription(call.topic_name, call["subscription"], start, after=after)
 
 
-@route("DELETE", "", query=(FORCE,), refusals=(404,), statuses={Busy: 412})
+@route("DELETE", "", query=(FORCE,), refusals=(404,), statuses={Busy: 412}, partitioned="whole")
 async def delete(call: Call) -> None:
     """Delete a subscription; without force only if it has no consumer (412)."""
     await call.broker.admin.delete_subscription(call.topic_name, call["subscription"], call.query("force"))
@@ -51,7 +53,7 @@ async def reset_to_position(call: Call) -> None:
     await call.broker.admin.reset(call.topic_name, call["subscription"], to, after=after)
 
 
-@route("POST", "/resetcursor/{timestamp}", refusals=(404, 409))
+@route("POST", "/resetcursor/{timestamp}", refusals=(404, 409), partitioned="each")
 async def reset_to_time(call: Call) -> None:
     """Reset a subscription to the first message at or after a time, or the end."""
     to = call["timestamp"] * 1_000_000
@@ -64,13 +66,13 @@ async def skip(call: Call) -> None:
     await call.broker.admin.skip(call.topic_name, call["subscription"], call["count"])
 
 
-@route("POST", "/skip_all", refusals=(404, 409))
+@route("POST", "/skip_all", refusals=(404, 409), partitioned="each")
 async def skip_all(call: Call) -> None:
     """Acknowledge the whole backlog."""
     await call.broker.admin.clear(call.topic_name, call["subscription"])
 
 
-@route("POST", "/expireMessages/{seconds}", refusals=(404, 409))
+@route("POST", "/expireMessages/{seconds}", refusals=(404, 409), partitioned="each")
 async def expire_by_age(call: Call) -> None:
     """Acknowledge messages that are older than an age."""
     await call.broker.admin.expire(call.topic_name, call["subscription"], call["seconds"])

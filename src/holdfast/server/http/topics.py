@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from holdfast.errors import Busy, NotFound
 from holdfast.ids import MessageId
+from holdfast.names import is_persistent, namespace_of
 from holdfast.server.http.answers import (
     BacklogAnswer,
+    CursorPosition,
     InfoAnswer,
     InternalAnswer,
     Partitions,
     Position,
     TopicAnswer,
 )
+from holdfast.server.http.positions import place_of
 from holdfast.server.http.pulsar_stats import Looks
 from holdfast.server.http.routing import Call, Parameter, Routes
 
@@ -36,18 +39,21 @@ async def topics(call: Call) -> list[str]:
 
 @of_namespace("GET", "/partitioned", answer=list[str], refusals=(404,))
 async def partitioned(call: Call) -> list[str]:
-    """List the partitioned topics of a namespace: none are supported yet."""
+    """List the partitioned topics of a namespace."""
     topics_of(call)
-    return []
+    known = call.broker.partitioned.counts()
+    return [each for each in known if is_persistent(each) and namespace_of(each) == call.namespace]
 
 
 def topics_of(call: Call) -> list[str]:
-    """Return the topics of the path's namespace.
+    """Return the topics of the path's namespace, without unreplicated ones of absent nodes.
 
     Raises:
         NotFound: the namespace does not exist and has no topic.
     """
-    found = list(call.server.listings.of(call.namespace).names)
+    unreplicated = call.broker.unreplicated
+    absent = unreplicated.places().keys() - unreplicated.served(call.namespace)
+    found = [name for name in call.server.listings.of(call.namespace).names if name not in absent]
     if not found and not call.broker.admin.has_namespace(call.namespace):
         raise NotFound(f"there is no namespace {call.namespace}; create it first")
     return found
@@ -56,10 +62,24 @@ def topics_of(call: Call) -> list[str]:
 # -- making and ending ---------------------------------------------------------------------------------
 
 
-@route("PUT", "", body=dict[str, str], body_optional=True, refusals=(404, 409))
+UNREPLICATED = Parameter(
+    "unreplicated", "boolean", "This member of a cluster alone has it. (Ours.)", default=False
+)
+
+
+@route(
+    "PUT",
+    "",
+    query=(UNREPLICATED,),
+    body=dict[str, str],
+    body_optional=True,
+    refusals=(404, 409),
+    anywhere=True,
+    partitioned="whole",
+)
 async def create(call: Call) -> None:
     """Create a topic. Properties are accepted, and not stored."""
-    await call.broker.admin.create_topic(call.topic_name)
+    await call.broker.admin.create_topic(call.topic_name, unreplicated=call.query("unreplicated"))
 
 
 @route("DELETE", "", query=(FORCE,), refusals=(404,), statuses={Busy: 412})
@@ -74,24 +94,44 @@ async def terminate(call: Call) -> Position:
     return Position.of(await call.broker.admin.terminate(call.topic_name))
 
 
-@route("DELETE", "/truncate", refusals=(404,))
+@route("DELETE", "/truncate", refusals=(404,), partitioned="each")
 async def truncate(call: Call) -> None:
     """Delete all messages; every subscription is then at the end."""
     await call.broker.admin.truncate(call.topic_name)
 
 
-@route("POST", "/trim", refusals=(404,))
+@route("POST", "/trim", refusals=(404,), partitioned="each")
 async def trim(call: Call) -> None:
     """Delete messages that no subscription needs and retention does not keep."""
     await call.broker.admin.trim(call.topic_name)
 
 
-@route("PUT", "/unload", refusals=(404,))
+@route("PUT", "/unload", refusals=(404,), partitioned="each")
 async def unload(call: Call) -> None:
     """Close the producers and consumers of a topic; their clients reconnect."""
+    await call.broker.admin.unload(call.topic_name)
+
+
+@route("PUT", "/backlogSize", body=CursorPosition, answer=int, refusals=(404,), action="consume")
+async def backlog_size(call: Call) -> int:
+    """Return the bytes behind a position, estimated within its ledger.
+
+    412 if the topic has no such position."""
     topic = call.topic
-    if call.server.wire is not None:
-        call.server.wire.unload(topic)
+    place, _ = place_of(call.body)
+    return topic.size_behind(await topic.place(place, exact=True, after=isinstance(place, MessageId)))
+
+
+@route(
+    "POST",
+    "/all_subscription/expireMessages/{seconds}",
+    refusals=(404, 409),
+    action="consume",
+    partitioned="each",
+)
+async def expire_all(call: Call) -> None:
+    """Acknowledge messages that are older than an age, for all subscriptions of a topic."""
+    await call.broker.admin.expire_all(call.topic_name, call["seconds"])
 
 
 # -- looking -------------------------------------------------------------------------------------------
@@ -127,7 +167,7 @@ async def backlog(call: Call) -> BacklogAnswer:
     return await Looks(call.server).backlog(call.topic)
 
 
-@route("GET", "/subscriptions", answer=list[str], refusals=(404,), action="consume")
+@route("GET", "/subscriptions", answer=list[str], refusals=(404,), action="consume", partitioned="whole")
 async def subscriptions(call: Call) -> list[str]:
     """List the durable subscriptions of a topic."""
     return call.broker.admin.subscriptions(call.topic_name)
@@ -152,13 +192,26 @@ _PARTITIONS = (
 )
 
 
-@route("GET", "/partitions", query=_PARTITIONS, answer=Partitions, refusals=(404,), action="lookup")
+@route(
+    "GET",
+    "/partitions",
+    query=_PARTITIONS,
+    answer=Partitions,
+    refusals=(404,),
+    action="lookup",
+    anywhere=True,
+    partitioned="whole",
+)
 async def partitions(call: Call) -> Partitions:
-    """Return the number of partitions: 0, also of a topic that could be created."""
-    known = call.broker.has_topic(call.topic_name)
-    if not known:
-        call.broker.require_namespace(call.topic_name)
-        wanted = call.query("checkAllowAutoCreation") and not call.broker.options.create_topics
-        if wanted or call.query("existing"):
-            raise NotFound(f"there is no topic {call.topic_name}; create it first")
+    """Return the number of partitions; 0: none, also of a topic that could be created.
+
+    A missing topic is created if it gets partitions, and `checkAllowAutoCreation` is true."""
+    full, own = call.topic_name, call.broker.partitioned
+    if call.broker.has_topic(full) or own.count(full):
+        return Partitions(partitions=own.count(full))
+    call.broker.require_namespace(full)
+    if call.query("existing"):
+        raise NotFound(f"there is no topic {full}; create it first")
+    if call.query("checkAllowAutoCreation"):
+        return Partitions(partitions=await own.metadata(full, create=True))
     return Partitions()

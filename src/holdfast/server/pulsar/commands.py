@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import Message
 
 from holdfast.errors import (
+    BadSchema,
     Busy,
     Closed,
     Corrupt,
@@ -17,6 +18,7 @@ from holdfast.errors import (
     Denied,
     Exists,
     Fenced,
+    IncompatibleSchema,
     LimitReached,
     Misuse,
     NoQuorum,
@@ -30,6 +32,7 @@ from holdfast.errors import (
 from holdfast.ids import MessageId
 from holdfast.protocol import COMMIT_BYTES_MAX, framed
 from holdfast.protocol import pulsar_pb2 as pb
+from holdfast.server.pulsar.fields import unserved_kind
 
 if TYPE_CHECKING:
     from holdfast.server.pulsar.connection import Connection
@@ -61,6 +64,7 @@ class Refused(Exception):
 
 
 _CODES: dict[type[Exception], pb.ServerError] = {
+    BadSchema: pb.IncompatibleSchema,
     Busy: pb.ConsumerBusy,
     Closed: pb.ServiceNotReady,
     Corrupt: pb.ChecksumError,  # not PersistenceError, after which clients retry
@@ -68,6 +72,7 @@ _CODES: dict[type[Exception], pb.ServerError] = {
     Denied: pb.AuthorizationError,
     Exists: pb.MetadataError,
     Fenced: pb.ProducerFenced,
+    IncompatibleSchema: pb.IncompatibleSchema,
     LimitReached: pb.NotAllowedError,
     Misuse: pb.NotAllowedError,
     NoQuorum: pb.ServiceNotReady,
@@ -109,12 +114,17 @@ _SIZES: dict[int, int] = {
 }
 
 
+_KINDS = frozenset(pb.BaseCommand.Type.values())
+
+
 def require_size(kind: int, size: int) -> None:
-    """Check the size of a command before it is parsed.
+    """Check type and size of a command before it is parsed.
 
     Raises:
-        Refused: it is larger than clients need.
+        Refused: its type is not known, or it is larger than clients need.
     """
+    if kind not in _KINDS:  # the parser would only say that the type is missing
+        raise Refused(pb.NotAllowedError, unserved_kind(kind))
     most = _SIZES.get(kind, COMMAND_BYTES_MAX)
     if size > most:
         raise Refused(
@@ -180,6 +190,16 @@ def require_properties(connection: Connection, given: Sequence[pb.KeyValue], of:
     if size > most:
         raise LimitReached(f"the properties of {of} have {size} bytes; limits.properties_bytes allows {most}")
     return size
+
+
+def tell_refused(connection: Connection, what: str, refused: object, **more: Any) -> None:
+    """Log the refusal of a message or an acknowledgement.
+
+    Such lines do not take the place of refused requests.
+    """
+    connection.server.refused_messages.say(
+        what, refused, peer=connection.address, role=connection.role, **more
+    )
 
 
 # -- positions ----------------------------------------------------------------------------------------

@@ -31,6 +31,8 @@ from holdfast.server.pace import Appetite, Pace
 from holdfast.server.pulsar import commands
 from holdfast.server.pulsar.commands import NO_REQUEST, Refused, refusal
 from holdfast.server.pulsar.consumers import Consumers
+from holdfast.server.pulsar.fields import unserved_kind
+from holdfast.server.pulsar.passing import Passing
 from holdfast.server.pulsar.producers import Producers
 from holdfast.server.pulsar.requests import REQUESTS, Request
 from holdfast.server.pulsar.setup import Credentials, Identity, PulsarAction
@@ -64,7 +66,7 @@ QUIET_S = 0.5
 """Silence after which a closed client that has received everything is disconnected."""
 _LINGER_STEP_S = 0.05
 
-_PUBLISHES, _REFUSED_SEND, _ACKS, _FLOW, _BROKEN = range(1, 6)  # kinds of items from the reader
+_PUBLISHES, _REFUSED_SEND, _ACKS, _FLOW, _BROKEN, _PASSED = range(1, 7)  # kinds of items from the reader
 _TOO_EARLY = Refused(pb.NotAllowedError, "send CONNECT first, and wait for its answer")
 _SERVER = f"holdfast {__version__}"
 _PING = framed(pb.CommandPing())
@@ -85,8 +87,8 @@ class Connection(asyncio.BufferedProtocol):
         self.producers: Producers = Producers(self)
         self.consumers: Consumers = Consumers(self)
         self.watches: Watches = Watches(self)
-        self.stalled = False
-        """The client reads more slowly than the server sends."""
+        self.passing = Passing(self)
+        self.stalled = False  # the client reads more slowly than the server sends
         self.loop = asyncio.get_running_loop()
         self.reader = WireReader(GREETING_BYTES_MAX)
         self._protocol_version = 0
@@ -259,6 +261,8 @@ class Connection(asyncio.BufferedProtocol):
                 self.close(_TOO_EARLY)
             elif kind == _PUBLISHES:
                 self.producers.published(next(futures), *item[1:])
+            elif kind == _PASSED:
+                self.passing.published(*item[1:])
             elif kind == _ACKS:
                 self.consumers.acked(*item[1:])
             elif kind == _FLOW:
@@ -326,7 +330,7 @@ class Connection(asyncio.BufferedProtocol):
         else:
             request = REQUESTS.get(kind) or self.server.handlers.get(kind)
             if request is None:
-                self.close(Refused(pb.NotAllowedError, f"commands of type {kind} are not supported"))
+                self.close(Refused(pb.NotAllowedError, unserved_kind(kind)))
             else:
                 self._request(request, getattr(command, request.name), size)
 
@@ -339,7 +343,7 @@ class Connection(asyncio.BufferedProtocol):
 
     async def _carry_out(self, request: Request, message: Any) -> None:
         try:
-            answer = await request.handle(self, message)
+            answer = await request.carry_out(self, message)
         except (HoldfastError, Refused) as error:
             refused = refusal(error, request.codes)
             self.server.refusals.say(
@@ -585,11 +589,10 @@ class Connection(asyncio.BufferedProtocol):
     def _alive(self) -> None:
         self._heard = self.loop.time()
         self._pinged = None
-        if self._answers:
-            answers, self._answers = self._answers, []
-            for each in answers:
-                if not each.done():
-                    each.set_result(None)
+        answers, self._answers = self._answers, []
+        for each in answers:
+            if not each.done():
+                each.set_result(None)
 
 
 def _trace(error: BaseException) -> str:

@@ -7,16 +7,17 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from holdfast._core import AckIds
-from holdfast.broker import Dispatcher, Start, SubscriptionState, SubscriptionType, Topic
-from holdfast.errors import Busy, HoldfastError, Misuse, Unsupported
+from holdfast.broker import Dispatcher, KeyShared, Start, SubscriptionState, SubscriptionType, Topic
+from holdfast.errors import Busy, HoldfastError, Misuse
 from holdfast.formatting import plural
 from holdfast.ids import LATEST, MessageId
-from holdfast.names import checked_name
+from holdfast.names import checked_name, is_persistent
 from holdfast.protocol import framed
 from holdfast.protocol import pulsar_pb2 as pb
-from holdfast.server.pulsar import commands, lookup, schemas
+from holdfast.server.pulsar import commands, lookup
 from holdfast.server.pulsar.commands import Refused, id_of
 from holdfast.server.pulsar.delivery import WireConsumer
+from holdfast.server.registry import versions
 
 if TYPE_CHECKING:
     from holdfast.server.pulsar.connection import Connection
@@ -25,8 +26,14 @@ _TYPES: dict[int, SubscriptionType] = {
     pb.CommandSubscribe.Exclusive: "exclusive",
     pb.CommandSubscribe.Shared: "shared",
     pb.CommandSubscribe.Failover: "failover",
+    pb.CommandSubscribe.Key_Shared: "key_shared",
 }
-_SUB_TYPES = {"exclusive": "Exclusive", "shared": "Shared", "failover": "Failover"}
+_SUB_TYPES = {
+    "exclusive": "Exclusive",
+    "shared": "Shared",
+    "failover": "Failover",
+    "key_shared": "Key_Shared",
+}
 
 PRIORITY_MAX = 1000
 """The largest priority number: such a consumer is served last."""
@@ -53,6 +60,7 @@ class Consumers:
         """
         consumer = self._joined.get(id)
         if consumer is None:
+            self._on.passing.require_kept(id)
             raise Refused(pb.MetadataError, f"this connection has no consumer {id}; subscribe first")
         return consumer
 
@@ -60,6 +68,8 @@ class Consumers:
 
     async def subscribe(self, command: pb.CommandSubscribe) -> bytes | None:
         """SUBSCRIBE: join a subscription, and create it if it is new."""
+        if not is_persistent(command.topic):
+            return self._on.passing.subscribe(command)
         id = command.consumer_id  # noqa: A001
         known = self._joined.get(id)
         if known is not None:  # the client did not get the first answer
@@ -76,7 +86,7 @@ class Consumers:
         if id in self._joining:
             raise Refused(pb.ServiceNotReady, f"consumer {id} is already joining; wait for the answer")
         most = self._on.options.consumers_per_connection
-        if len(self._joined) + len(self._joining) >= most:
+        if len(self._joined) + len(self._joining) + len(self._on.passing.consumers) >= most:
             raise Refused(
                 pb.NotAllowedError,
                 f"this connection has {most} consumers, the most that limits.consumers_per_connection "
@@ -111,9 +121,8 @@ class Consumers:
             self._on.send(answer)
 
     async def _join(self, command: pb.CommandSubscribe) -> WireConsumer:
-        type_ = _TYPES.get(command.subType)
-        if type_ is None:
-            raise Unsupported("Key_Shared is not supported yet; use Exclusive, Shared or Failover")
+        type_ = _TYPES[command.subType]
+        keys = _keys(command) if type_ == "key_shared" else None
         checked_name(command.subscription, "a subscription")
         if not command.consumer_name:
             command.consumer_name = f"consumer-{self._on.broker.random.token(4).hex()}"
@@ -122,15 +131,19 @@ class Consumers:
             self._on, command.topic, "consume", command.subscription, create=command.force_topic_creation
         )
         if command.HasField("schema"):
-            await schemas.store(self._on, topic, command.schema)
+            await versions.admit_consumer(self._on.broker, topic, command.schema)
         commands.require_properties(self._on, command.metadata, "a consumer")
         commands.require_properties(self._on, command.subscription_properties, "a subscription")
         if command.durable:
-            return await self._join_durable(command, topic, type_)
-        return await self._join_volatile(command, topic, type_)
+            return await self._join_durable(command, topic, type_, keys)
+        return await self._join_volatile(command, topic, type_, keys)
 
     async def _join_durable(
-        self, command: pb.CommandSubscribe, topic: Topic, type_: SubscriptionType
+        self,
+        command: pb.CommandSubscribe,
+        topic: Topic,
+        type_: SubscriptionType,
+        keys: KeyShared | None,
     ) -> WireConsumer:
         broker = self._on.broker
         properties = {each.key: each.value for each in command.subscription_properties}
@@ -140,12 +153,13 @@ class Consumers:
         dispatcher = broker.dispatcher(topic, subscription)
         await dispatcher.reset_ended()
         await self._require_whole(topic, dispatcher)
-        session = await self._enter(subscription, command, type_, dispatcher)
+        session = await self._enter(subscription, command, type_, dispatcher, keys)
         consumer: WireConsumer | None = None
         try:
             # A consumer that joins during a reset would be closed at its end without a message.
             await dispatcher.reset_ended()
-            consumer = WireConsumer(self._on, command, topic, dispatcher, type_, _priority(command), session)
+            priority = _priority(command)
+            consumer = WireConsumer(self._on, command, topic, dispatcher, type_, priority, session, keys)
             consumer.attach()
         except BaseException:
             broker.sessions.drop_consumer(session)
@@ -158,19 +172,24 @@ class Consumers:
         command: pb.CommandSubscribe,
         type_: SubscriptionType,
         dispatcher: Dispatcher,
+        keys: KeyShared | None,
     ) -> int:
         """Join the subscription; ping consumers that prevent it, and retry if one is dead."""
         sessions, name, priority = self._on.broker.sessions, command.consumer_name, _priority(command)
         try:
-            return await sessions.join(subscription, name, type_, priority)
+            return await sessions.join(subscription, name, type_, priority, keys)
         except (Busy, Misuse) as error:
             holders = self._on.server.attached.get(dispatcher, {})
             if await self._on.server.all_live({each.connection for each in holders} - {self._on}):
                 raise Busy(str(error)) if holders else error from None
-        return await sessions.join(subscription, name, type_, priority)
+        return await sessions.join(subscription, name, type_, priority, keys)
 
     async def _join_volatile(
-        self, command: pb.CommandSubscribe, topic: Topic, type_: SubscriptionType
+        self,
+        command: pb.CommandSubscribe,
+        topic: Topic,
+        type_: SubscriptionType,
+        keys: KeyShared | None,
     ) -> WireConsumer:
         if command.subscription in topic.subscriptions:
             raise Misuse(
@@ -190,7 +209,7 @@ class Consumers:
         try:
             await dispatcher.reset_ended()
             consumer = WireConsumer(
-                self._on, command, topic, dispatcher, type_, _priority(command), session=0
+                self._on, command, topic, dispatcher, type_, _priority(command), session=0, keys=keys
             )
             consumer.attach()
         except asyncio.CancelledError:
@@ -236,6 +255,8 @@ class Consumers:
 
     async def close(self, command: pb.CommandCloseConsumer) -> bytes:
         """CLOSE_CONSUMER."""
+        if self._on.passing.close_consumer(command.consumer_id):
+            return commands.success(command.request_id)
         joining = self._joining.pop(command.consumer_id, None)
         if joining is not None:
             joining.cancel()
@@ -246,6 +267,8 @@ class Consumers:
 
     async def unsubscribe(self, command: pb.CommandUnsubscribe) -> bytes:
         """UNSUBSCRIBE: delete the subscription, by its only consumer or by force."""
+        if self._on.passing.close_consumer(command.consumer_id):  # the subscription ends with its consumers
+            return commands.success(command.request_id)
         consumer = self.require(command.consumer_id)
         if consumer.session == 0:
             consumer.detach()
@@ -277,12 +300,14 @@ class Consumers:
 
     def gone(self) -> None:
         """Detach all consumers at the end of the connection."""
+        self._on.passing.gone()
         joined, self._joined = self._joined, {}
         for consumer in joined.values():
             consumer.detach()
 
     def shut(self) -> None:
         """Close all consumers when the server stops."""
+        self._on.passing.shut()
         for consumer in list(self._joined.values()):
             consumer.expel()
 
@@ -292,12 +317,17 @@ class Consumers:
         consumer = self._joined.get(id)
         if consumer is not None:
             consumer.flow(permits)
+        else:
+            self._on.passing.flow(id, permits)
 
     def acked(self, id: int, cumulative: int, ids: AckIds, request: int, transaction: bool) -> None:  # noqa: A002
         consumer = self._joined.get(id)
         reason: Refused | None = None
         if transaction:
             reason = Refused(pb.NotAllowedError, "transactions are not supported; nothing was acknowledged")
+        elif id in self._on.passing.consumers:
+            if request >= 0:  # the message is gone, and nothing is left to acknowledge
+                self._on.send(commands.ack_response(id, request, None))
         elif consumer is None:
             reason = Refused(
                 pb.ConsumerNotFound,
@@ -305,8 +335,10 @@ class Consumers:
             )
         else:
             consumer.acked(bool(cumulative), ids, request)
-        if reason is not None and request >= 0:
-            self._on.send(commands.ack_response(id, request, reason))
+        if reason is not None:
+            commands.tell_refused(self._on, "acknowledgement refused", reason, consumer=id)
+            if request >= 0:
+                self._on.send(commands.ack_response(id, request, reason))
 
     def redeliver(self, command: pb.CommandRedeliverUnacknowledgedMessages) -> None:
         consumer = self._joined.get(command.consumer_id)
@@ -342,6 +374,22 @@ class Consumers:
                 msgBacklog=consumer.dispatcher.backlog,
             )
         )
+
+
+def _keys(command: pb.CommandSubscribe) -> KeyShared:
+    """Return how a consumer shares keys.
+
+    Raises:
+        Misuse: it is sticky without ranges, or its ranges are not sound.
+    """
+    meta = command.keySharedMeta
+    sticky = meta.keySharedMode == pb.STICKY
+    if sticky and not meta.hashRanges:
+        raise Misuse("a sticky Key_Shared consumer without ranges of hashes; give some of 0 to 65535")
+    ranges = tuple((each.start, each.end) for each in meta.hashRanges) if sticky else ()
+    keys = KeyShared(ranges, meta.allowOutOfOrderDelivery)
+    keys.require_sound()
+    return keys
 
 
 def _priority(command: pb.CommandSubscribe) -> int:

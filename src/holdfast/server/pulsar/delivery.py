@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from holdfast._core import AckIds, Batch, encode_deliveries
-from holdfast.broker import ConsumerStats, Dispatcher, SubscriptionType, Topic, properties_size
+from holdfast.broker import ConsumerStats, Dispatcher, KeyShared, SubscriptionType, Topic, properties_size
 from holdfast.errors import HoldfastError, Outdated
 from holdfast.ids import MessageId
 from holdfast.protocol import pulsar_pb2 as pb
@@ -57,6 +57,7 @@ class WireConsumer:
         type: SubscriptionType,  # noqa: A002  # the word that users know
         priority: int,
         session: int,
+        keys: KeyShared | None = None,
     ) -> None:
         self.connection = connection
         self.id = command.consumer_id
@@ -66,6 +67,7 @@ class WireConsumer:
         self.name = command.consumer_name
         self.type: SubscriptionType = type
         self.priority = priority
+        self.keys = keys
         self.metadata = {each.key: each.value for each in command.metadata}
         self.session = session
         """The session at the broker; 0: none, because the subscription is volatile."""
@@ -98,7 +100,9 @@ class WireConsumer:
         """
         budget, size = self.connection.server.budget, SESSION_BYTES + properties_size(self.metadata)
         budget.require(size, "a consumer")
-        self.ticket = self.dispatcher.add_consumer(self, self.name, self.priority, self.type)
+        self.ticket = self.dispatcher.add_consumer(
+            self, self.name, self.priority, self.type, keys=self.keys, session=self.session
+        )
         self._attached = True
         if self.connection.stalled:
             self.hold()
@@ -193,6 +197,8 @@ class WireConsumer:
             futures = self._ack_up_to(ids, receipt) if cumulative else self._ack_each(ids, receipt)
         except HoldfastError as error:
             refused = error
+            if not receipt:  # nothing tells the client
+                self._tell_refused(error)
         if receipt:
             waiting = [each for each in futures if each is not None]
             if waiting:
@@ -305,10 +311,16 @@ class WireConsumer:
             # An acknowledgement that a reset has overtaken is not a failure: the reset decides.
             if isinstance(outcome, HoldfastError) and not isinstance(outcome, Outdated):
                 refused = outcome
+        reason = None if refused is None else refusal(refused)
+        if reason is not None:
+            self._tell_refused(reason)
         if request >= 0:
-            reason = None if refused is None else refusal(refused)
             self.connection.send(commands.ack_response(self.id, request, reason))
         self.look_for_end()
+
+    def _tell_refused(self, reason: Exception) -> None:
+        named = {"topic": self.topic.name, "subscription": self.subscription, "consumer": self.name}
+        commands.tell_refused(self.connection, "acknowledgement refused", reason, **named)
 
     def _places(self, ledgers: Iterable[int]) -> _Places:
         """Return the first position of each ledger, and its number of visible entries."""
@@ -323,7 +335,7 @@ class WireConsumer:
         """REDELIVER_UNACKNOWLEDGED_MESSAGES: with one active consumer, all messages in order."""
         if command.HasField("consumer_epoch"):
             self._epoch = max(self._epoch or 0, command.consumer_epoch)
-        if self.type != "shared" or not command.message_ids:
+        if self.type not in ("shared", "key_shared") or not command.message_ids:
             self.dispatcher.redeliver(self.ticket, None)
             return
         self._redeliver(command.message_ids[:SLICE_IDS])

@@ -7,8 +7,18 @@ import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from weakref import WeakKeyDictionary
 
-from holdfast.broker import Broker, Dispatcher, Notice, ProducerGone, Topic, TopicClosed
+from holdfast.broker import (
+    Broker,
+    Dispatcher,
+    Notice,
+    PartitionsChanged,
+    ProducerGone,
+    Topic,
+    TopicClosed,
+    Unloaded,
+)
 from holdfast.errors import HoldfastError
+from holdfast.names import partition_of
 from holdfast.protocol import pulsar_pb2 as pb
 from holdfast.server.budget import Budget
 from holdfast.server.listening import Listening
@@ -18,6 +28,7 @@ from holdfast.server.pulsar.connection import Connection
 from holdfast.server.pulsar.delivery import WireConsumer
 from holdfast.server.pulsar.extensions import HANDLERS
 from holdfast.server.pulsar.listing import Listings
+from holdfast.server.pulsar.non_persistent import NonPersistentTopics
 from holdfast.server.pulsar.producers import WireProducer
 from holdfast.server.pulsar.requests import Request
 from holdfast.server.pulsar.setup import ServerOptions
@@ -64,6 +75,10 @@ class Server(Listening):
         self.connections: set[Connection] = set()
         self.producers: dict[int, WireProducer] = {}
         """By session."""
+        self.unroutable: dict[tuple[int, str], str] = {}
+        """Why an exchange cannot route messages of a producer, by exchange and name.
+
+        Clients send refused messages again without end. Such a producer is fenced when it returns."""
         self.attached: dict[Dispatcher, dict[WireConsumer, None]] = {}
         """The consumers of each subscription, in the order of their joining."""
         self.listings = Listings(broker)
@@ -76,14 +91,20 @@ class Server(Listening):
         """The last entry of a topic that was asked for, and the index of its last message, or −1."""
         self.watching = Watching(self.budget, self.listings)
         """The topic lists that clients watch."""
+        self.non_persistent = NonPersistentTopics(self)
+        """The topics that keep no message."""
         self.refusals = Refusals(LOG)
         """Refusals, for the log."""
+        self.refused_messages = Refusals(LOG)
+        """Those of messages and acknowledgements."""
         self.buffer = memoryview(bytearray(READ_BYTES))
         """The bytes read last, of any connection."""
         self.port: int | None = None
         self.tls_port: int | None = None
         self.http_ports: tuple[int, int] | None = (0, 0)
         """Ports of HTTP and HTTPS for the same broker; 0: not open; None: not known yet."""
+        self.unreplicated: Server | None = None
+        """Of a member of a cluster: the server of its unreplicated topics."""
         self._room: asyncio.Task[None] | None = None
 
     # -- its life --------------------------------------------------------------------------------------
@@ -103,6 +124,7 @@ class Server(Listening):
             raise
         self.listings.start()
         self.broker.watch(self._settled)
+        self.broker.add_meter(self.non_persistent.samples)
         self._looking = asyncio.get_running_loop().create_task(self._look(), name="keep-alive")
 
     async def stop(self, grace_s: float = 10.0) -> None:
@@ -134,6 +156,7 @@ class Server(Listening):
         if self._room is not None:
             self._room.cancel()
         self.watching.stop()
+        self.broker.remove_meter(self.non_persistent.samples)
         self.broker.unwatch(self._settled)
         self.listings.stop()
 
@@ -149,6 +172,7 @@ class Server(Listening):
             now = loop.time()
             for connection in list(self.connections):
                 connection.look(now)
+            self.non_persistent.tick(now)
 
     # -- for connections -------------------------------------------------------------------------------
 
@@ -191,6 +215,14 @@ class Server(Listening):
                 producer = self.producers.get(notice.producer.session)
                 if producer is not None:
                     producer.connection.producers.expel(producer)
+            elif isinstance(notice, PartitionsChanged) and not notice.count:
+                for name in [*self.non_persistent.topics]:
+                    if (found := partition_of(name)) is not None and found[0] == notice.name:
+                        topic = self.non_persistent.topics[name]
+                        self.non_persistent.expel(topic)
+                        self.non_persistent.drop(topic)
+            elif isinstance(notice, Unloaded) and notice.topic.id in self.broker.topics:
+                self.unload(self.broker.topics[notice.topic.id])
             elif isinstance(notice, TopicClosed) and notice.topic.id in self.broker.topics:
                 for dispatcher in self.broker.topics[notice.topic.id].served:
                     for consumer in [*self.attached.get(dispatcher, ())]:

@@ -10,13 +10,16 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from holdfast.broker import Notice, TopicAdded, TopicGone
+from holdfast.broker import NameChanged, Notice, TopicAdded, TopicGone
 from holdfast.names import namespace_of
 from holdfast.protocol import pulsar_pb2 as pb
 from holdfast.server.pulsar.patterns import Shown, hash_of, shown_of
 
 if TYPE_CHECKING:
     from holdfast.broker import Broker
+
+UNREPLICATED = -1
+"""Stands for the id of an unreplicated topic: only its member knows it."""
 
 
 class Listing:
@@ -66,7 +69,11 @@ class Listings:
         """List all topics, and watch for later ones."""
         for topic in self._broker.topics.values():
             self.there[topic.name] = topic.id
-            self._sorted.setdefault(namespace_of(topic.name), []).append(topic.name)
+        for name, place in self._broker.unreplicated.places().items():
+            if not place.exchange:
+                self.there.setdefault(name, UNREPLICATED)
+        for name in self.there:
+            self._sorted.setdefault(namespace_of(name), []).append(name)
         for names in self._sorted.values():
             names.sort()
         self._broker.watch(self._settled)
@@ -87,6 +94,8 @@ class Listings:
                 self._add(notice.topic.name, notice.topic.id)
             elif isinstance(notice, TopicGone):
                 self._remove(notice.topic.name, notice.topic.id)
+            elif isinstance(notice, NameChanged):
+                (self._add if notice.given else self._remove)(notice.name, UNREPLICATED)
 
     def _add(self, name: str, id: int) -> None:  # noqa: A002
         known = name in self.there

@@ -4,22 +4,36 @@ from __future__ import annotations
 
 import contextlib
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
-from holdfast.broker import Topic
-from holdfast.errors import Misuse, NotFound, Unsupported
-from holdfast.names import FULL_NAME_BYTES_MAX, TopicName, namespace_name, require_length, shown
+from holdfast.broker import MemberInfo, Topic
+from holdfast.errors import Closed, Misuse, Unsupported
+from holdfast.names import (
+    FULL_NAME_BYTES_MAX,
+    any_topic_name,
+    is_persistent,
+    namespace_name,
+    require_length,
+    shown,
+)
 from holdfast.protocol import framed, framed_body
 from holdfast.protocol import pulsar_pb2 as pb
+from holdfast.server.listening import bracketed
 from holdfast.server.pulsar.commands import Refused
 from holdfast.server.pulsar.listing import EMPTY, Listing
 from holdfast.server.pulsar.patterns import TopicPattern
+from holdfast.server.pulsar.setup import Advertised
 
 if TYPE_CHECKING:
     from holdfast.server.pulsar.connection import Connection
+    from holdfast.server.pulsar.listener import Server
     from holdfast.server.pulsar.setup import PulsarAction
 
 _Metadata = pb.CommandPartitionedTopicMetadataResponse
 _Lookup = pb.CommandLookupTopicResponse
+
+SCHEMES = ("pulsar:", "pulsar+ssl:")
+"""Beginnings of addresses without TLS, and with it."""
 
 
 def full_name(name: str) -> str:
@@ -30,7 +44,7 @@ def full_name(name: str) -> str:
     """
     try:
         require_length(name, "a topic", FULL_NAME_BYTES_MAX)
-        return str(TopicName.parse(name))
+        return any_topic_name(name)
     except Misuse as error:
         raise Refused(pb.InvalidTopicName, str(error)) from error
 
@@ -48,6 +62,8 @@ async def topic_for(
 ) -> Topic:
     """Return the topic that a client names; create it if it is absent.
 
+    A producer may name an exchange, too.
+
     Raises:
         Refused: the name is not a topic's.
         Denied: the client has no grant.
@@ -55,6 +71,13 @@ async def topic_for(
     """
     full = full_name(name)
     connection.authorize(action, full, subscription)
+    if not is_persistent(full):
+        raise Unsupported(f"{full} keeps no message, and no schemas; use a persistent topic")
+    unreplicated = connection.broker.unreplicated
+    if full in unreplicated.places():
+        raise Refused(pb.ServiceNotReady, f"{unreplicated.where(full)}; look it up again")
+    if action == "produce":
+        return await connection.broker.ensure_destination(full)
     if create:
         return await connection.broker.ensure_topic(full)
     return connection.broker.topic(full)
@@ -64,15 +87,15 @@ async def topic_for(
 
 
 async def partitions(connection: Connection, command: pb.CommandPartitionedTopicMetadata) -> bytes:
-    """PARTITIONED_METADATA: answer 0, for no topic has partitions yet. Create no topic."""
+    """PARTITIONED_METADATA: answer with the number of partitions; 0: the topic has none.
+
+    A missing topic that gets partitions is created here; another one by its first producer or consumer.
+    """
     full = full_name(command.topic)
     connection.authorize("lookup", full, behind=command.original_principal)
-    broker = connection.broker
-    broker.require_namespace(full)
-    wanted = broker.options.create_topics and command.metadata_auto_creation_enabled
-    if not wanted and not broker.has_topic(full):
-        raise NotFound(f"there is no topic {full}; create it first")
-    return framed(_Metadata(request_id=command.request_id, response=_Metadata.Success, partitions=0))
+    create = command.metadata_auto_creation_enabled
+    count = await connection.broker.partitioned.metadata(full, create)
+    return framed(_Metadata(request_id=command.request_id, response=_Metadata.Success, partitions=count))
 
 
 def no_partitions(request: int, refused: Refused) -> bytes:
@@ -85,10 +108,15 @@ def no_partitions(request: int, refused: Refused) -> bytes:
 
 
 async def broker_of(connection: Connection, command: pb.CommandLookupTopic) -> bytes:
-    """LOOKUP: answer with this broker.
+    """LOOKUP: answer with the member that owns the topic; a broker alone is that member.
 
-    Without an advertised address, the answer is the address by which the client came. It works through a
-    container's port or a tunnel, too.
+    Each answer is final, never a redirection: every member serves every topic. An owner without known
+    addresses is not named: then the answer is this broker.
+
+    Without an advertised address, the answer for this broker is the address by which the client came. It
+    works through a container's port or a tunnel, too.
+
+    An unreplicated topic has a port of its own at its node.
     """
     full = full_name(command.topic)
     connection.authorize("lookup", full, behind=command.original_principal)
@@ -104,8 +132,18 @@ async def broker_of(connection: Connection, command: pb.CommandLookupTopic) -> b
                 f"no advertised listener {shown(command.advertised_listener_name)}; available: {known}",
             )
     answer = _Lookup(request_id=command.request_id, response=_Lookup.Connect, authoritative=True)
+    url = connection.url
+    if full in connection.broker.unreplicated.places():
+        here = advertised or Advertised(*(url if url.startswith(each) else "" for each in SCHEMES))
+        found = unreplicated_addresses(connection.server, full, here, command.advertised_listener_name)
+        answer.brokerServiceUrl, answer.brokerServiceUrlTls = found.url, found.tls_url
+        return framed(answer)
+    elsewhere = connection.broker.membership.elsewhere(full)
+    if elsewhere is not None:
+        found = addresses_of(elsewhere, command.advertised_listener_name)
+        if found.tls_url if url.startswith("pulsar+ssl:") else found.url:
+            advertised = found
     if advertised is None:
-        url = connection.url
         answer.proxy_through_service_url = True
         if url.startswith("pulsar+ssl:"):
             answer.brokerServiceUrlTls = url
@@ -115,6 +153,39 @@ async def broker_of(connection: Connection, command: pb.CommandLookupTopic) -> b
         answer.brokerServiceUrl = advertised.url
         answer.brokerServiceUrlTls = advertised.tls_url
     return framed(answer)
+
+
+def addresses_of(member: MemberInfo, listener: str = "") -> Advertised:
+    """Return the addresses of a member for clients of a listener; empty: none."""
+    url, tls_url = member.listeners.get(listener, ("", "")) if listener else (member.url, member.tls_url)
+    return Advertised(url, tls_url)
+
+
+def unreplicated_addresses(server: Server, full: str, here: Advertised, listener: str = "") -> Advertised:
+    """Return the addresses of an unreplicated topic for clients of a listener.
+
+    `here` are the addresses of this server for that client.
+
+    Raises:
+        Closed: the topic's node is absent, or has no port for its topics.
+    """
+    unreplicated, own = server.broker.unreplicated, server.unreplicated
+    if unreplicated.broker_of(full) is not None:
+        found, ports = here, (0, 0) if own is None else (own.port or 0, own.tls_port or 0)
+    else:
+        member = unreplicated.member_of(full)
+        if member is None:
+            raise Closed(f"{unreplicated.where(full)}; start that node")
+        found, ports = addresses_of(member, listener), member.unreplicated_ports
+    found = Advertised(_with_port(found.url, ports[0]), _with_port(found.tls_url, ports[1]))
+    if not found.url and not found.tls_url:
+        raise Closed(f"{unreplicated.where(full)}; it has no open port for it, see its log")
+    return found
+
+
+def _with_port(url: str, port: int) -> str:
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{bracketed(parts.hostname or '')}:{port}" if url and port else ""
 
 
 def no_broker(request: int, refused: Refused) -> bytes:
@@ -133,6 +204,9 @@ async def topics(connection: Connection, command: pb.CommandGetTopicsOfNamespace
     listing = EMPTY
     if command.mode != pb.CommandGetTopicsOfNamespace.NON_PERSISTENT:
         listing = connection.server.listings.of(command.namespace)
+    if command.mode != pb.CommandGetTopicsOfNamespace.PERSISTENT:
+        passing = connection.server.non_persistent.names(command.namespace)
+        listing = Listing(sorted([*listing.names, *passing])) if passing else listing
     answer = pb.CommandGetTopicsOfNamespaceResponse(request_id=command.request_id)
     if command.HasField("topics_pattern"):
         with contextlib.suppress(Misuse, Unsupported):

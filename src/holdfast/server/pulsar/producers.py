@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast._core import encode_receipts
 from holdfast.broker import ProducerOpened, Published, Topic
-from holdfast.errors import Busy, Closed, Fenced, HoldfastError, NoSpace, Terminated
+from holdfast.errors import Busy, Closed, Fenced, HoldfastError, Misuse, NoSpace, Terminated, Unsupported
 from holdfast.ids import MessageId
-from holdfast.names import INGEST, checked_name
+from holdfast.names import INGEST, checked_name, is_persistent
 from holdfast.protocol import pulsar_pb2 as pb
 from holdfast.server.budget import SESSION_BYTES
 from holdfast.server.pulsar import commands, lookup, schemas
@@ -35,7 +35,10 @@ _ACCESS: dict[int, Access] = {
 NOWHERE = MessageId(0, 0)
 """The first id of a run of duplicates: their receipts have no id."""
 
-CHECKSUM = 1
+UNROUTABLE_MAX = 1000
+"""Producers that are remembered because an exchange cannot route their messages, or a delay is too long."""
+
+CHECKSUM, DELAY = 1, 5
 _REFUSALS = {
     CHECKSUM: Refused(pb.ChecksumError, "the checksum does not match the message; nothing was published"),
     3: Refused(
@@ -44,6 +47,10 @@ _REFUSALS = {
         "published",
     ),
     4: Refused(pb.NotAllowedError, "transactions are not supported; nothing was published"),
+    DELAY: Refused(
+        pb.NotAllowedError,
+        "the message's delay is longer than the topic's policy delayed_most_s allows; nothing was published",
+    ),
 }
 _NO_SPACE = Refused(pb.PersistenceError, "the broker's disk is full; nothing was published")
 
@@ -115,6 +122,8 @@ class Producers:
 
     async def open(self, command: pb.CommandProducer) -> bytes | None:
         """PRODUCER: open a session."""
+        if not is_persistent(command.topic):
+            return self._on.passing.produce(command)
         known = self._open.get(command.producer_id)
         if known is not None:  # the client did not get the first answer
             if known.topic.name != lookup.full_name(command.topic):
@@ -129,7 +138,7 @@ class Producers:
                 f"producer {command.producer_id} is already being opened; wait for the answer",
             )
         most = self._on.options.producers_per_connection
-        if len(self._open) + len(self._opening) >= most:
+        if len(self._open) + len(self._opening) + len(self._on.passing.producers) >= most:
             raise Refused(
                 pb.NotAllowedError,
                 f"this connection has {most} producers, the most that limits.producers_per_connection "
@@ -163,10 +172,11 @@ class Producers:
         broker.admit_now(0)  # a client that cannot publish is refused at once
         if command.initial_subscription_name:
             await broker.ensure_subscription(topic, command.initial_subscription_name, "earliest")
-        schema_version = b""
-        if command.HasField("schema"):
-            schema_version = await schemas.store(self._on, topic, command.schema)
+        schema_version = await schemas.admit_producer(self._on, topic, command)
         name = command.producer_name or f"{broker.options.cluster}-{broker.random.token(6).hex()}"
+        unroutable = self._on.server.unroutable.pop((topic.id, name), None)
+        if unroutable is not None and command.epoch > 0:
+            raise Fenced(unroutable)
         entered = await self._enter(command, topic, name)
         producer = WireProducer(self._on, command, topic, name, entered.session)
         if entered.waiting:
@@ -216,6 +226,8 @@ class Producers:
 
     async def close(self, command: pb.CommandCloseProducer) -> bytes:
         """CLOSE_PRODUCER: answer after the receipts of its messages."""
+        if self._on.passing.close_producer(command.producer_id):
+            return commands.success(command.request_id)
         opening = self._opening.pop(command.producer_id, None)
         if opening is not None:
             opening.cancel()
@@ -277,8 +289,10 @@ class Producers:
 
     def _take(self, producer: WireProducer) -> None:
         """Accept the producer's SENDs from now on."""
+        topic = producer.topic
         self._on.reader.set_producer(
-            producer.id, producer.topic.id, producer.session, producer.epoch, producer.name
+            *(producer.id, topic.id, producer.session, producer.epoch, producer.name),
+            delay_max_ms=self._on.broker.sessions.delay_most_ms(topic),
         )
 
     def published(
@@ -296,10 +310,16 @@ class Producers:
         producer.last = future
         producer.messages_in += messages
         producer.bytes_in += size
-        future.add_done_callback(functools.partial(self._settled, producer, messages, sequences))
+        settled = functools.partial(self._settled, producer, entries, messages, sequences)
+        future.add_done_callback(settled)
 
     def _settled(
-        self, producer: WireProducer, messages: int, sequences: bytes, future: asyncio.Future[Published]
+        self,
+        producer: WireProducer,
+        entries: int,
+        messages: int,
+        sequences: bytes,
+        future: asyncio.Future[Published],
     ) -> None:
         producer.under_way -= 1
         error = future.exception()
@@ -308,34 +328,54 @@ class Producers:
             if not published.duplicates:
                 producer.topic.note_batches(messages, published.count)
             ledger, entry, _ = published.first if published.count else NOWHERE
-            self._on.send(encode_receipts(producer.id, sequences, ledger, entry, published.duplicates))
+            nowhere = published.duplicates
+            if ledger < 0:  # an exchange has no positions: a receipt says that the message is stored
+                (ledger, entry, _), nowhere = NOWHERE, tuple(range(entries))
+            self._on.send(encode_receipts(producer.id, sequences, ledger, entry, nowhere))
         elif not isinstance(error, Fenced):  # of which the end of its session notifies the client
             self._fail(producer, int.from_bytes(sequences[:8], "little"), error)
 
     def refused(self, producer_id: int, sequence: int, code: int) -> None:
         """Answer a SEND that the reader refused."""
+        reason = _REFUSALS.get(code, _NO_SPACE)
+        if self._on.passing.refused(producer_id, sequence, reason, failed=code != CHECKSUM):
+            return
         producer = self._open.get(producer_id)
         if producer is None or producer.failed:
             return  # closed before; the client is notified of that
-        reason = _REFUSALS.get(code, _NO_SPACE)
         if code != CHECKSUM:  # after which the client skips the message and continues
             producer.failed = True
             self._on.reader.drop_producer(producer.id)
+        commands.tell_refused(
+            self._on, "message refused", reason, topic=producer.topic.name, producer=producer.name
+        )
+        if code == DELAY:
+            self._give_up(producer, str(reason))
         answer = commands.send_error(producer_id, sequence, reason)
         if producer.under_way and producer.last is not None:  # after the receipts of earlier messages
             producer.last.add_done_callback(lambda _: self._on.send(answer))
         else:
             self._on.send(answer)
 
+    def _give_up(self, producer: WireProducer, reason: str) -> None:
+        """Fence the producer at its next attempt: its client would resend without end."""
+        if len(self._on.server.unroutable) < UNROUTABLE_MAX:
+            self._on.server.unroutable[producer.topic.id, producer.name] = reason
+
     def _fail(self, producer: WireProducer, sequence: int, error: BaseException) -> None:
         if producer.failed:
             return
         producer.failed = True
         self._on.reader.drop_producer(producer.id)
+        if isinstance(error, Misuse | Unsupported):
+            self._give_up(producer, str(error))
         if isinstance(error, Terminated):
             reason = Refused(pb.TopicTerminatedError, str(error))
         elif isinstance(error, HoldfastError):
             reason = Refused(pb.PersistenceError, str(error))
         else:
             reason = Refused(pb.UnknownError, repr(error))
+        commands.tell_refused(
+            self._on, "message refused", reason, topic=producer.topic.name, producer=producer.name
+        )
         self._on.send(commands.send_error(producer.id, sequence, reason))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import Busy, NotFound
 from holdfast.protocol import pulsar_pb2 as pb
-from holdfast.server.pulsar import commands, lookup, schemas, seeking
+from holdfast.server.pulsar import commands, fields, lookup, schemas, seeking
 from holdfast.server.pulsar.commands import Refused
 
 if TYPE_CHECKING:
@@ -28,6 +28,15 @@ class Request:
     """Codes of errors that differ from the usual ones."""
     large: bool = False
     """Its answer can be much larger than the request: a connection carries out one of these at a time."""
+
+    async def carry_out(self, connection: Connection, message: Any) -> bytes | None:
+        """Handle a request, unless a field of it has no effect here.
+
+        Raises:
+            Unsupported: the text says which field, and what to do.
+        """
+        fields.require_served(self.name, message)
+        return await self.handle(connection, message)
 
 
 _OF_CONSUMERS: dict[type[Exception], pb.ServerError] = {

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from holdfast.broker import Notice, TopicAdded, TopicGone
+from holdfast.broker import NameChanged, Notice, TopicAdded, TopicGone
 from holdfast.names import namespace_of
 from holdfast.protocol import framed
 from holdfast.protocol import pulsar_pb2 as pb
@@ -185,6 +185,8 @@ class Watching:
         for notice in notices:
             if isinstance(notice, TopicAdded | TopicGone):
                 self._note(notice.topic.name)
+            elif isinstance(notice, NameChanged):
+                self._note(notice.name)
 
     def _note(self, name: str) -> None:
         namespace = namespace_of(name)

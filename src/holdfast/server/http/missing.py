@@ -1,0 +1,242 @@
+"""List paths of Pulsar's tools that this server does not have, each with its reason.
+
+The answer is 501 with the reason, not a 404 that a user cannot tell from a wrong name. A path that a route
+serves is never looked up here, so a feature that is built later needs no change of this list.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+NAMESPACE = "/admin/v2/namespaces/{tenant}/{namespace}"
+TOPIC = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"
+SUBSCRIPTION = TOPIC + "/subscription/{subscription}"
+CLUSTER = "/admin/v2/clusters/{cluster}"
+
+_PLANNED = "is planned, and not built yet"
+_LIMITED = f"as a policy {_PLANNED}; the settings limits.* of the server limit clients"
+_ONE_CLUSTER = "is not supported: a server belongs to one cluster"
+_NO_BOOKKEEPER = "is not applicable: holdfast has no BookKeeper; each member has its own disk"
+_NO_ZOOKEEPER = "is not applicable: holdfast has no ZooKeeper; the members agree among themselves"
+_NO_FUNCTIONS = "are not supported: run a consumer and a producer, or a pipeline on Spark"
+_NO_BUNDLES = "is not applicable: a namespace has one bundle, and each topic has an owner of its own"
+
+MISSING: dict[str, tuple[str, ...]] = {
+    "the metadata of schemas is not supported: ask for schemas, which has all versions": (
+        "/admin/v2/schemas/{tenant}/{namespace}/{topic}/metadata",
+    ),
+    "the older name of the strategy is not supported: use schemaCompatibilityStrategy": (
+        NAMESPACE + "/schemaAutoUpdateCompatibilityStrategy",
+    ),
+    f"the compaction of topics {_PLANNED}": (
+        NAMESPACE + "/compactionThreshold",
+        TOPIC + "/compactionThreshold",
+        TOPIC + "/compaction",
+    ),
+    "permissions are grants in the server's configuration: authorization.grants": (
+        NAMESPACE + "/permissions",
+        NAMESPACE + "/permissions/{role}",
+        NAMESPACE + "/permissions/subscription",
+        NAMESPACE + "/permissions/subscription/{role}",
+        NAMESPACE + "/permissions/{subscription}/{role}",
+        NAMESPACE + "/subscriptionAuthMode",
+        TOPIC + "/permissions",
+        TOPIC + "/permissions/{role}",
+        "/admin/v2/persistent/{tenant}/{namespace}/{topic}/permissions/{role}/…",
+    ),
+    f"a backlog quota {_PLANNED}; time to live and rings limit a backlog": (
+        NAMESPACE + "/backlogQuota",
+        NAMESPACE + "/backlogQuotaMap",
+        TOPIC + "/backlogQuota",
+        TOPIC + "/backlogQuotaMap",
+        "/admin/v2/brokers/backlog-quota-check",
+        "/admin/v2/brokers/backlogQuotaCheck",
+    ),
+    f"a limit of rates {_PLANNED}": (
+        NAMESPACE + "/dispatchRate",
+        NAMESPACE + "/subscriptionDispatchRate",
+        NAMESPACE + "/subscribeRate",
+        NAMESPACE + "/publishRate",
+        TOPIC + "/dispatchRate",
+        TOPIC + "/subscriptionDispatchRate",
+        TOPIC + "/subscribeRate",
+        TOPIC + "/publishRate",
+        TOPIC + "/{subscription}/dispatchRate",
+        SUBSCRIPTION + "/dispatchRate",
+    ),
+    f"a limit of clients {_LIMITED}": (
+        NAMESPACE + "/maxProducersPerTopic",
+        NAMESPACE + "/maxConsumersPerTopic",
+        NAMESPACE + "/maxConsumersPerSubscription",
+        NAMESPACE + "/maxSubscriptionsPerTopic",
+        NAMESPACE + "/maxTopicsPerNamespace",
+        TOPIC + "/maxProducers",
+        TOPIC + "/maxConsumers",
+        TOPIC + "/maxConsumersPerSubscription",
+        TOPIC + "/maxSubscriptionsPerTopic",
+        TOPIC + "/maxSubscriptions",
+        TOPIC + "/maxMessageSize",
+    ),
+    "a limit of unacknowledged messages as a policy is planned; the setting is broker.unacked_max": (
+        NAMESPACE + "/maxUnackedMessagesPerConsumer",
+        NAMESPACE + "/maxUnackedMessagesPerSubscription",
+        TOPIC + "/maxUnackedMessagesOnConsumer",
+        TOPIC + "/maxUnackedMessagesOnSubscription",
+        TOPIC + "/maxUnackedMessagesPerConsumer",
+        TOPIC + "/maxUnackedMessagesPerSubscription",
+    ),
+    f"the expiry of unused subscriptions and topics {_PLANNED}": (
+        NAMESPACE + "/subscriptionExpirationTime",
+        NAMESPACE + "/inactiveTopicPolicies",
+        TOPIC + "/subscriptionExpirationTime",
+        TOPIC + "/inactiveTopicPolicies",
+    ),
+    "a policy of automatic subscriptions is not supported: a first consumer with a grant creates one": (
+        NAMESPACE + "/autoSubscriptionCreation",
+        TOPIC + "/autoSubscriptionCreation",
+    ),
+    f"a set of allowed subscription types {_PLANNED}": (
+        NAMESPACE + "/subscriptionTypesEnabled",
+        TOPIC + "/subscriptionTypesEnabled",
+    ),
+    "properties of namespaces, topics and subscriptions are planned, and not built yet": (
+        NAMESPACE + "/properties",
+        NAMESPACE + "/property/{key}",
+        NAMESPACE + "/property/{key}/{value}",
+        TOPIC + "/properties",
+        SUBSCRIPTION + "/properties",
+    ),
+    "the path needs stored messages or policies, and a non-persistent topic has none": (
+        "/admin/v2/non-persistent/…",
+    ),
+    "an index of messages is not supported: messages are found by id and by time": (
+        TOPIC + "/getMessageIdByIndex",
+    ),
+    "the interval of deduplication snapshots is not applicable: numbers are in the journal at once": (
+        NAMESPACE + "/deduplicationSnapshotInterval",
+        TOPIC + "/deduplicationSnapshotInterval",
+    ),
+    "a duty to encrypt is not supported: clients encrypt, and the broker cannot check keys": (
+        NAMESPACE + "/encryptionRequired",
+    ),
+    "filters of entries are not supported: filter in the consumer": (
+        NAMESPACE + "/entryFilters",
+        TOPIC + "/entryFilters",
+    ),
+    "offloading to other storage is not supported: `holdfast pipeline archive` writes Parquet files": (
+        NAMESPACE + "/offloadPolicies",
+        NAMESPACE + "/offloadThreshold",
+        NAMESPACE + "/offloadThresholdInSeconds",
+        NAMESPACE + "/offloadDeletionLagMs",
+        NAMESPACE + "/removeOffloadPolicies",
+        NAMESPACE + "/scanOffloadedLedgers",
+        TOPIC + "/offloadPolicies",
+        TOPIC + "/offload",
+    ),
+    f"replication between clusters {_ONE_CLUSTER}": (
+        NAMESPACE + "/replication",
+        NAMESPACE + "/allowedClusters",
+        NAMESPACE + "/replicatorDispatchRate",
+        NAMESPACE + "/migration",
+        TOPIC + "/replication",
+        TOPIC + "/replicatorDispatchRate",
+        TOPIC + "/shadowTopics",
+        SUBSCRIPTION + "/replicatedSubscriptionStatus",
+        CLUSTER + "/peers",
+        CLUSTER + "/migrate",
+        CLUSTER + "/policies",
+    ),
+    f"to administer clusters {_ONE_CLUSTER}": (CLUSTER,),
+    f"persistence as a policy {_NO_BOOKKEEPER}": (
+        NAMESPACE + "/persistence",
+        NAMESPACE + "/persistence/bookieAffinity",
+        TOPIC + "/persistence",
+        "/admin/v2/bookies/…",
+        "/admin/v2/broker-stats/bookieops",
+        "/admin/v2/broker-stats/pending-bookie-ops-stats",
+    ),
+    "the figures of a Java machine are not applicable: /metrics has processor and memory": (
+        "/admin/v2/broker-stats/mbeans",
+        "/admin/v2/broker-stats/allocator-stats/{allocator}",
+    ),
+    f"the internal configuration {_NO_ZOOKEEPER}": ("/admin/v2/brokers/internal-configuration",),
+    f"a list of owned bundles {_NO_BUNDLES}; see cluster/queues": (
+        "/admin/v2/brokers/{cluster}/{broker}/ownedNamespaces",
+    ),
+    f"a bundle {_NO_BUNDLES}": (
+        NAMESPACE + "/{bundle}/split",
+        NAMESPACE + "/{bundle}/topicHashPositions",
+        NAMESPACE + "/0x{range}",
+        NAMESPACE + "/antiAffinity",
+        "/admin/v2/namespaces/{cluster}/antiAffinity/{group}",
+        "/lookup/v2/topic/persistent/{tenant}/{namespace}/{topic}/bundle",
+        "/admin/v2/resource-quotas",
+        "/admin/v2/resource-quotas/…",
+    ),
+    "to isolate namespaces is not supported: every member serves every topic": (
+        CLUSTER + "/namespaceIsolationPolicies",
+        CLUSTER + "/namespaceIsolationPolicies/…",
+        CLUSTER + "/failureDomains",
+        CLUSTER + "/failureDomains/{domain}",
+    ),
+    "to stop a broker by HTTP is not supported: send SIGTERM, or use `holdfast cluster leave`": (
+        "/admin/v2/brokers/shutdown",
+    ),
+    "resource groups are not supported: limits.* of the server limit clients": (
+        NAMESPACE + "/resourcegroup",
+        NAMESPACE + "/resourcegroup/{group}",
+        "/admin/v2/resourcegroups",
+        "/admin/v2/resourcegroups/{group}",
+    ),
+    "a pause of deliveries until acknowledgements are stored is not applicable: they are stored at once": (
+        NAMESPACE + "/dispatcherPauseOnAckStatePersistent",
+        TOPIC + "/dispatcherPauseOnAckStatePersistent",
+    ),
+    "transactions are not supported": ("/admin/v3/transactions/…",),
+    f"functions {_NO_FUNCTIONS}": ("/admin/v3/functions", "/admin/v3/functions/…", "/admin/functions/…"),
+    f"sources and sinks of Pulsar IO {_NO_FUNCTIONS}": tuple(
+        f"/admin/v3/{name}{rest}" for name in ("sources", "sinks", "source", "sink") for rest in ("", "/…")
+    ),
+    f"function workers {_NO_FUNCTIONS}": ("/admin/v2/worker/…", "/admin/v2/worker-stats/…"),
+    f"packages {_NO_FUNCTIONS}": ("/admin/v3/packages/…",),
+    "messages over HTTP are not supported: use a client, or `holdfast topic produce --server URL`": (
+        "/topics/…",
+    ),
+    "version 1 of this interface is not supported: use /admin/v2": (
+        *(f"/admin/{name}/…" for name in ("persistent", "non-persistent", "namespaces", "properties")),
+        *(f"/admin/{name}/…" for name in ("brokers", "broker-stats", "clusters")),
+        "/admin/clusters",
+    ),
+}
+"""Templates of paths by the reason; `…` stands for anything."""
+
+
+def missing_feature(method: str, path: str) -> str | None:
+    """Return why a path of Pulsar is not served; None: Pulsar lacks it, too.
+
+    Example:
+        >>> missing_feature("GET", "/admin/v2/bookies/all")[:40]
+        'GET /admin/v2/bookies/all: persistence a'
+        >>> missing_feature("GET", "/admin/v2/namespace/public")
+    """
+    for pattern, reason in _PATTERNS:
+        if pattern.fullmatch(path):
+            return f"{method} {path[:200]}: {reason}"
+    return None
+
+
+def templates() -> Iterator[tuple[str, str]]:
+    """Yield all templates with their reasons."""
+    for reason, paths in MISSING.items():
+        for path in paths:
+            yield path, reason
+
+
+def _pattern(template: str) -> re.Pattern[str]:
+    parts = re.split(r"({\w+}|…)", template)
+    names = {each: ".*" if each == "…" else "[^/]+" for each in parts[1::2]}
+    return re.compile("".join(names.get(each, re.escape(each)) for each in parts), re.DOTALL)
+
+
+_PATTERNS = [(_pattern(path), reason) for path, reason in templates()]

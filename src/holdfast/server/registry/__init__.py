@@ -1,0 +1,1 @@
+"""The registry of schemas: their definitions, and which changes of them are compatible."""
