@@ -17,6 +17,10 @@ _BENCHMARKS = {
     "service": ("services, iceoryx2, and a Unix socket", ""),
     "broker": ("the broker, and a plain program with the same rounds", ""),
     "server": ("the server, Redis, NATS and RabbitMQ", "the server needs {}: pip install 'holdfast[server]'"),
+    "cluster": (
+        "three members, NATS and RabbitMQ with three replicas",
+        "the server needs {}: pip install 'holdfast[server]'",
+    ),
     "pipeline": (
         "the Spark source, Parquet, text, and a source from memory",
         "Spark's source needs {}: pip install 'holdfast[spark]'",

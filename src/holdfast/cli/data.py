@@ -135,7 +135,7 @@ def find_topic(broker: Broker, name: str) -> str:
     from holdfast.names import topic_name
 
     full = topic_name(name)
-    if broker.has_topic(full):
+    if broker.has_topic(full) or broker.admin.partitions(full):
         return full
     try:
         known = list(map(short, broker.admin.topics()))

@@ -15,14 +15,18 @@ from typing import NoReturn
 import holdfast
 from holdfast.cli import (
     bench,
+    broker,
     channel,
+    cluster,
     credentials,
     demo,
     directory,
     doctor,
+    exchange,
     namespace,
     pipeline,
     queue,
+    schema,
     serve,
     service,
     subscription,
@@ -49,6 +53,7 @@ On disk, in a data directory:
   holdfast topic consume orders --subscription billing --data DIR
   holdfast doctor DIR              check the directory
   holdfast serve --data DIR        serve it to Pulsar clients
+  holdfast cluster status          show the cluster of a server
   holdfast top                     show live rates, backlogs and cursors of a server
   holdfast pipeline archive orders --data DIR --to ARCHIVE    write topics to Parquet"""
 
@@ -67,8 +72,12 @@ def build() -> argparse.ArgumentParser:
         service,
         topic,
         subscription,
+        exchange,
         namespace,
+        schema,
         serve,
+        broker,
+        cluster,
         top,
         credentials,
         doctor,

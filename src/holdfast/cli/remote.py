@@ -6,143 +6,25 @@ block: a command does one thing at a time.
 
 from __future__ import annotations
 
-import http.client
-import json
 import math
-import os
-import ssl
-import urllib.error
-import urllib.parse
-import urllib.request
 from datetime import datetime
 from types import SimpleNamespace
 from typing import Any
 
 from holdfast import errors
 from holdfast._core import TopicMessage
-from holdfast.broker import LedgerStats, SubscriptionStats, TopicStats
+from holdfast.broker import AutoCreation, LedgerStats, SubscriptionStats, TopicStats
 from holdfast.cli.parsing import Usage
 from holdfast.cli.positions import Place
-from holdfast.client import LATEST, Client, Consumer, Producer, Reader, entry_of, messages_of
+from holdfast.cli.remote_exchanges import RemoteExchanges
+from holdfast.cli.remote_http import Http, milliseconds, path_of, quoted, restored
+from holdfast.client import LATEST, Client, Consumer, Producer, Reader
 from holdfast.ids import MessageId
 from holdfast.names import no_subscription, topic_name
-from holdfast.protocol import pulsar_pb2 as pb
 
-TOKEN_VARIABLE = "HOLDFAST_TOKEN"
-TIMEOUT_S = 60.0
 MB = 1 << 20
 READ_MAX = 1000
 """Messages that the server may send before they are read."""
-_ERRORS: dict[int, type[errors.HoldfastError]] = {
-    401: errors.AuthenticationFailed,
-    403: errors.Denied,
-    404: errors.NotFound,
-    409: errors.Exists,
-    412: errors.Misuse,
-    503: errors.NoQuorum,
-    504: errors.Timeout,
-}
-
-
-class Http:
-    """Requests to one server.
-
-    Example:
-        >>> Http("http://127.0.0.1:8080/").url
-        'http://127.0.0.1:8080'
-    """
-
-    def __init__(self, url: str, token: str | None = None) -> None:
-        if not _is_address(url):
-            raise Usage(f"{url!r} is not a server's address; use http://host:port, its HTTP port")
-        self.url = url.rstrip("/")
-        self.token = token if token is not None else os.environ.get(TOKEN_VARIABLE)
-
-    def get(self, path: str, **query: Any) -> Any:
-        return self._parsed(self.raw("GET", path, None, query)[0] or b"null")
-
-    def send(self, method: str, path: str, body: object = None, **query: Any) -> Any:
-        data = self.raw(method, path, body, query)[0]
-        return self._parsed(data) if data else None
-
-    def _parsed(self, data: bytes) -> Any:
-        try:
-            return json.loads(data)
-        except ValueError:
-            raise errors.Misuse(
-                f"{self.url} is not a holdfast server, or not its HTTP port: it answers {data[:60]!r}"
-            ) from None
-
-    def raw(
-        self, method: str, path: str, body: object, query: dict[str, Any]
-    ) -> tuple[bytes, dict[str, str]]:
-        """Return the body of the answer, and its headers.
-
-        Raises:
-            HoldfastError: the refusal of the server, as the kind that a broker raises.
-        """
-        url = self.url + path
-        if query:
-            url += "?" + urllib.parse.urlencode(query)
-        request = urllib.request.Request(url, method=method)  # http or https, see above
-        if body is not None:
-            request.data = json.dumps(body).encode()
-            request.add_header("Content-Type", "application/json")
-        if self.token:
-            request.add_header("Authorization", f"Bearer {self.token}")
-        try:
-            with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
-                return answer.read(), {name.lower(): value for name, value in answer.headers.items()}
-        except urllib.error.HTTPError as error:
-            with error:
-                reason = _reason(error)
-            raise _ERRORS.get(error.code, errors.HoldfastError)(reason) from None
-        except urllib.error.URLError as error:
-            if isinstance(error.reason, ssl.SSLError) and error.reason.reason == "WRONG_VERSION_NUMBER":
-                raise errors.Misuse(
-                    f"{self.url} does not speak TLS; use http: for this port, or its HTTPS port"
-                ) from None
-            raise errors.Closed(f"no server answers at {self.url}: {error.reason}") from None
-        except OSError as error:  # while the answer was awaited or read
-            raise errors.Closed(
-                f"{self.url} closed the connection: {error}; the request may have taken effect"
-            ) from None
-        except http.client.HTTPException as error:
-            raise errors.Misuse(
-                f"{self.url} does not speak HTTP, or closed the connection ({type(error).__name__}); use its "
-                "HTTP port"
-            ) from None
-
-
-def _is_address(url: str) -> bool:
-    try:
-        parts = urllib.parse.urlsplit(url)
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        return False
-    return usable and url.isprintable() and not parts.netloc.count(" ")
-
-
-def _reason(error: urllib.error.HTTPError) -> str:
-    said = error.read()
-    try:
-        return str(json.loads(said)["reason"])
-    except (ValueError, KeyError, TypeError):
-        return f"the server answers {error.code}: {said[:200].decode(errors='replace')}"
-
-
-def quoted(text: str) -> str:
-    return urllib.parse.quote(text, safe="")
-
-
-def path_of(topic: str) -> str:
-    """Of a topic's full name."""
-    tenant, namespace, name = topic_name(topic).removeprefix("persistent://").split("/", 2)
-    return f"/admin/v2/persistent/{quoted(tenant)}/{quoted(namespace)}/{quoted(name)}"
-
-
-def milliseconds(time: datetime) -> int:
-    return max(0, int(time.timestamp() * 1000))
 
 
 class RemoteBroker:
@@ -191,7 +73,7 @@ def client_of(http: Http, topic: str) -> Client:
     return Client(url, token=http.token)
 
 
-class RemoteAdmin:
+class RemoteAdmin(RemoteExchanges):
     """Of the broker's administration what the commands use."""
 
     def __init__(self, http: Http) -> None:
@@ -217,6 +99,33 @@ class RemoteAdmin:
 
     async def create_namespace(self, name: str) -> None:
         self._http.send("PUT", f"/admin/v2/namespaces/{name}")
+
+    async def clear_namespace(self, name: str, subscription: str | None = None) -> None:
+        of = "" if subscription is None else f"/{quoted(subscription)}"
+        self._http.send("POST", f"/admin/v2/namespaces/{name}/clearBacklog{of}")
+
+    async def unsubscribe_namespace(self, name: str, subscription: str) -> None:
+        self._http.send("POST", f"/admin/v2/namespaces/{name}/unsubscribe/{quoted(subscription)}")
+
+    def auto_creation(self, name: str) -> AutoCreation | None:
+        found = self._http.get(f"/admin/v2/namespaces/{name}/autoTopicCreation")
+        if found is None:
+            return None
+        return AutoCreation(found["allowAutoTopicCreation"], found.get("defaultNumPartitions") or 0)
+
+    async def set_auto_creation(self, name: str, policy: AutoCreation | None) -> None:
+        at = f"/admin/v2/namespaces/{name}/autoTopicCreation"
+        if policy is None:
+            self._http.send("DELETE", at)
+            return
+        body: dict[str, object] = {"allowAutoTopicCreation": policy.allow, "topicType": "non-partitioned"}
+        if policy.is_partitioned:
+            body |= {"topicType": "partitioned", "defaultNumPartitions": policy.partitions}
+        self._http.send("POST", at, body)
+
+    async def expire_all(self, topic: str, older_than_s: float) -> None:
+        at = f"{path_of(topic)}/all_subscription/expireMessages"
+        self._http.send("POST", f"{at}/{math.ceil(older_than_s)}")
 
     # -- topics ----------------------------------------------------------------------------------------
 
@@ -248,6 +157,7 @@ class RemoteAdmin:
             entries=inside["numberOfEntries"],
             size_bytes=inside["totalSize"],
             terminated=terminated,
+            unreplicated=stats.get("unreplicated", False),
             producers=[each["producerName"] for each in stats["publishers"]],
             ledgers=ledgers,
             subscriptions={
@@ -257,11 +167,36 @@ class RemoteAdmin:
             },
         )
 
-    async def create_topic(self, name: str, **policies: Any) -> None:
+    async def create_topic(self, name: str, *, unreplicated: bool = False, **policies: Any) -> None:
         require_remote(policies)
-        self._http.send("PUT", path_of(name))
+        self._http.send("PUT", path_of(name), **({"unreplicated": "true"} if unreplicated else {}))
         if policies:
             await self.set_policies(name, **policies)
+
+    async def create_partitioned_topic(self, name: str, partitions: int, **policies: Any) -> None:
+        require_remote(policies)
+        self._http.send("PUT", path_of(name) + "/partitions", partitions)
+        if policies:
+            await self.set_policies(name, **policies)
+
+    async def grow_partitions(self, name: str, partitions: int) -> None:
+        self._http.send("POST", path_of(name) + "/partitions", partitions)
+
+    async def delete_partitioned_topic(self, name: str, force: bool = False) -> None:
+        self._http.send("DELETE", path_of(name) + "/partitions", force=str(force).lower())
+
+    def partitions(self, name: str) -> int:
+        found = self._http.get(path_of(name) + "/partitions", checkAllowAutoCreation="false")
+        return int(found["partitions"])
+
+    def partitioned_topics(self) -> dict[str, int]:
+        names = sorted(
+            topic
+            for tenant in self._http.get("/admin/v2/tenants")
+            for namespace in self._http.get(f"/admin/v2/namespaces/{quoted(tenant)}")
+            for topic in self._http.get(f"/admin/v2/persistent/{namespace}/partitioned")
+        )
+        return {name: self.partitions(name) for name in names}
 
     async def delete_topic(self, name: str, force: bool = False) -> None:
         self._http.send("DELETE", path_of(name), force=str(force).lower())
@@ -281,6 +216,10 @@ class RemoteAdmin:
             retention_bytes=size if size is None or size < 0 else size * MB,
             ttl_s=self._http.get(path_of(name) + "/messageTTL"),
             deduplication=self._http.get(path_of(name) + "/deduplicationEnabled"),
+            ring_entries=(ring := self._http.get(path_of(name) + "/ring"))["entries"],
+            ring_bytes=ring["bytes"],
+            last_value=self._http.get(path_of(name) + "/lastValue"),
+            **delayed_of(self._http.get(path_of(name) + "/delayedDelivery")),
             **dict.fromkeys(NOT_REMOTE),
         )
 
@@ -310,6 +249,28 @@ class RemoteAdmin:
             on = policies["deduplication"]
             method, body_ = ("DELETE", None) if on is None else ("POST", on)
             self._http.send(method, at + "/deduplicationEnabled", body_)
+        if {"ring_entries", "ring_bytes"} & policies.keys():
+            now = self.policies(name)
+            limits = {
+                "entries": policies.get("ring_entries", now.ring_entries),
+                "bytes": policies.get("ring_bytes", now.ring_bytes),
+            }
+            self._http.send("POST", at + "/ring", limits)
+        if "last_value" in policies:
+            on = policies["last_value"]
+            self._http.send("DELETE" if on is None else "POST", at + "/lastValue", on)
+        if policies.keys() & set(DELAYED):
+            found = delayed_of(self._http.get(at + "/delayedDelivery")) | policies
+            body_ = {
+                "active": found["delayed_delivery"],
+                "tickTime": None
+                if found["delayed_tick_s"] is None
+                else round(found["delayed_tick_s"] * 1000),
+                "maxDeliveryDelayInMillis": None
+                if found["delayed_most_s"] is None
+                else round(found["delayed_most_s"] * 1000),
+            }
+            self._http.send("POST", at + "/delayedDelivery", body_)
 
     # -- subscriptions ---------------------------------------------------------------------------------
 
@@ -383,15 +344,21 @@ class RemoteAdmin:
         return Reader(client_of(self._http, topic), topic_name(topic), start, receiver_queue)
 
     def _message(self, path: str) -> list[TopicMessage]:
-        data, headers = self._http.raw("GET", path, None, {})
-        ledger, _, entry = headers["x-pulsar-message-id"].partition(":")
-        at = MessageId(int(ledger), int(entry.partition(":")[0]))
-        told = {
-            name.removeprefix("x-pulsar-"): urllib.parse.unquote(value)
-            for name, value in headers.items()
-            if name.startswith("x-pulsar-")
-        }
-        return messages_of(at, entry_of(_metadata(told), data, told.get("compression", "NONE")))
+        return restored(*self._http.raw("GET", path, None, {}))
+
+
+DELAYED = ("delayed_delivery", "delayed_tick_s", "delayed_most_s")
+
+
+def delayed_of(answer: dict[str, Any] | None) -> dict[str, Any]:
+    """Return the policies of delivery times, as the server gives them."""
+    found = answer or {}
+    tick_ms, most_ms = found.get("tickTime"), found.get("maxDeliveryDelayInMillis")
+    return {
+        "delayed_delivery": found.get("active"),
+        "delayed_tick_s": None if tick_ms is None else tick_ms / 1000,
+        "delayed_most_s": None if most_ms is None else most_ms / 1000,
+    }
 
 
 NOT_REMOTE = {"roll_bytes": "--roll-size", "roll_entries": "--roll-entries", "roll_age_s": "--roll-age"}
@@ -401,28 +368,6 @@ def require_remote(policies: dict[str, Any]) -> None:
     """Refuse policies that have no path in Pulsar's interface."""
     if given := [option for name, option in NOT_REMOTE.items() if policies.get(name) is not None]:
         raise Usage(f"{', '.join(given)} cannot be set through a server; stop it, and use --data DIR")
-
-
-def _metadata(told: dict[str, str]) -> pb.MessageMetadata:
-    """Restore the metadata of an entry that came by HTTP."""
-    properties = json.loads(told.get("property", "{}")).items()
-    found = pb.MessageMetadata(
-        producer_name=told.get("producer-name", ""),
-        sequence_id=int(told.get("sequence-id", "0")),
-        publish_time=_ms(told.get("publish-time")),
-        event_time=_ms(told.get("event-time")),
-        properties=[pb.KeyValue(key=key, value=text) for key, text in properties],
-    )
-    if "partition-key" in told:
-        found.partition_key = told["partition-key"]
-        found.partition_key_b64_encoded = told.get("partition-key-b64-encoded") == "true"
-    if "num-batch-message" in told:
-        found.num_messages_in_batch = int(told["num-batch-message"])
-    return found
-
-
-def _ms(time: str | None) -> int:
-    return milliseconds(datetime.fromisoformat(time)) if time else 0
 
 
 def _numbers(position: str) -> tuple[int, int]:
@@ -452,4 +397,9 @@ def _subscription(name: str, found: dict[str, Any], cursor: dict[str, Any], last
         reset_number=cursor["resetNumber"],
         under_revision=bool(cursor["isUnderRevision"]),
         dispatch=None,
+        owner=cursor.get("owner", ""),
+        owner_epoch=cursor.get("ownerEpoch", 0),
+        type=found.get("type", ""),
+        consumers=tuple(each["consumerName"] for each in found.get("consumers", ())),
+        diagnosis=found.get("diagnosis", ""),
     )

@@ -17,7 +17,7 @@ from holdfast.cli.data import data_command, find_topic
 from holdfast.cli.messages import data_record, dump, shaped, whole, write
 from holdfast.cli.output import notice, print_json, tell
 from holdfast.cli.parsing import Subparsers, Usage, count, declare
-from holdfast.cli.positions import Place, moment, place
+from holdfast.cli.positions import Place, moment, place, span
 from holdfast.errors import Timeout
 from holdfast.formatting import age_words, plural
 
@@ -78,6 +78,16 @@ def add(verbs: Subparsers) -> None:
     parser.add_argument(
         "--event-time", type=moment, metavar="TIME", help="event time, such as 2026-11-15T08:30:00Z or -2h"
     )
+    later = parser.add_mutually_exclusive_group()
+    later.add_argument(
+        "--deliver-at",
+        type=moment,
+        metavar="TIME",
+        help="shared subscriptions get the messages at this time, others at once",
+    )
+    later.add_argument(
+        "--deliver-after", type=span, metavar="SPAN", help="the same, so long from now: 30s, 15m, 2h or 7d"
+    )
     parser.add_argument(
         "--producer",
         type=parsing.producer,
@@ -127,8 +137,15 @@ async def produce(broker: Broker, options: argparse.Namespace) -> int:
     done, last = 0, None
     async with broker.producer(options.name, name=options.producer) as producer:
         for key, run in runs(options):
-            ids = await producer.send_many(run, key=key, properties=properties, event_time=options.event_time)
-            done, last = done + len(ids), ids[-1]
+            ids = await producer.send_many(
+                run,
+                key=key,
+                properties=properties,
+                event_time=options.event_time,
+                deliver_at=options.deliver_at,
+                deliver_after=options.deliver_after,
+            )
+            done, last = done + len(ids), ids[-1] if ids[-1].ledger >= 0 else None  # an exchange has no ids
     return tell(
         options,
         {"published": done, "last": None if last is None else str(last)},

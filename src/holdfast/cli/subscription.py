@@ -8,13 +8,16 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from holdfast.cli import parsing, stream
+from holdfast.cli.asking import asking_command, server_of
 from holdfast.cli.data import data_command, find_subscription, find_topic, short
 from holdfast.cli.output import print_json, tell
 from holdfast.cli.parsing import Subparsers, count, declare
+from holdfast.cli.partitioning import names_of
 from holdfast.cli.positions import message_id, moment, place, span
 from holdfast.cli.topic import SUBSCRIPTION_HEAD, subscription_row
 from holdfast.errors import Denied
 from holdfast.formatting import plural, text_table
+from holdfast.ids import MessageId
 
 if TYPE_CHECKING:
     from holdfast.broker import Broker, SubscriptionStats
@@ -32,6 +35,13 @@ delivered, also acknowledged ones; earlier messages are not.
   --to-time -2h                    messages of the last two hours
   --earliest                       all messages that the topic still has
   --latest                         only messages published from now on"""
+
+ANALYZE = """\
+Counts entries and messages of a backlog: an entry can be a batch. Reads at most
+10,000 entries."""
+
+SHOWN = 5
+"""Names of consumers in the stats, at most."""
 
 
 def add(nouns: Subparsers) -> None:
@@ -110,6 +120,9 @@ def add(nouns: Subparsers) -> None:
     parser.add_argument("topic", metavar="TOPIC", type=parsing.topic)
     parser.add_argument("names", nargs="+", metavar="SUBSCRIPTION", type=parsing.subscription)
 
+    parser = asking_command(verbs, "analyze", "count entries and messages of the backlog", ANALYZE, analyze)
+    named(parser)
+
 
 def _add_reset(verbs: Subparsers) -> None:
     parser = data_command(verbs, "reset", "move the cursor", RESET, reset)
@@ -133,7 +146,10 @@ def named(parser: argparse.ArgumentParser) -> None:
 
 
 async def ls(broker: Broker, options: argparse.Namespace) -> int:
-    topics = broker.admin.topics() if options.topic is None else [find_topic(broker, options.topic)]
+    if options.topic is None:
+        topics = broker.admin.topics()
+    else:  # this needs no grant on others
+        topics = names_of(broker, find_topic(broker, options.topic))
     found = [
         (topic, each) for topic in topics for each in broker.admin.topic_stats(topic).subscriptions.values()
     ]
@@ -141,7 +157,7 @@ async def ls(broker: Broker, options: argparse.Namespace) -> int:
         print_json([{"topic": topic, **asdict(each)} for topic, each in found])
     elif not found:
         print("no subscriptions")
-    elif options.topic is None:
+    elif len(topics) > 1 or options.topic is None:
         rows = [(short(topic), *subscription_row(each)) for topic, each in found]
         print("\n".join(text_table(("TOPIC", *SUBSCRIPTION_HEAD), rows)))
     else:
@@ -157,13 +173,19 @@ async def create(broker: Broker, options: argparse.Namespace) -> int:
 
 async def stats(broker: Broker, options: argparse.Namespace) -> int:
     full, name = find_subscription(broker, options.topic, options.name)
+    if broker.admin.partitions(full):
+        each = {topic: broker.admin.subscription_stats(topic, name) for topic in names_of(broker, full)}
+        answer = {"topic": full, "name": name, "partitions": {k: asdict(v) for k, v in each.items()}}
+        return tell(options, answer, "\n".join(line for of in each.items() for line in stats_lines(*of)))
     found = broker.admin.subscription_stats(full, name)
     return tell(options, {"topic": full, **asdict(found)}, "\n".join(stats_lines(full, found)))
 
 
 def stats_lines(topic: str, found: SubscriptionStats) -> list[str]:
     batches = plural(found.partly_acknowledged, "batch")
-    return [
+    shown = ", ".join(found.consumers[:SHOWN]) + (", …" if len(found.consumers) > SHOWN else "")
+    served = [f"  consumers     {len(found.consumers)}, {found.type}: {shown}"] if found.consumers else []
+    lines = [
         f"subscription {found.name} of {topic}",
         f"  backlog       {plural(found.backlog, 'message')}",
         f"  acknowledged  up to {found.mark_delete}, {found.individually_acknowledged:,} single ones behind"
@@ -171,6 +193,7 @@ def stats_lines(topic: str, found: SubscriptionStats) -> list[str]:
         f"  next          {found.read_position}",
         f"  resets        {found.reset_number}" + (", one under way" if found.under_revision else ""),
     ]
+    return lines + served + ([f"  state         {found.diagnosis}"] if found.diagnosis else [])
 
 
 async def peek(broker: Broker, options: argparse.Namespace) -> int:
@@ -180,11 +203,12 @@ async def peek(broker: Broker, options: argparse.Namespace) -> int:
 
 
 async def skip(broker: Broker, options: argparse.Namespace) -> int:
-    return await moved(broker, options, broker.admin.skip, "skipped", options.number)
+    return await moved(broker, options, broker.admin.skip, "skipped", options.number, alone=True)
 
 
 async def reset(broker: Broker, options: argparse.Namespace) -> int:
-    return await moved(broker, options, broker.admin.reset, "reset", options.to)
+    alone = isinstance(options.to, MessageId)
+    return await moved(broker, options, broker.admin.reset, "reset", options.to, alone=alone)
 
 
 async def expire(broker: Broker, options: argparse.Namespace) -> int:
@@ -196,23 +220,48 @@ async def clear(broker: Broker, options: argparse.Namespace) -> int:
 
 
 async def moved(
-    broker: Broker, options: argparse.Namespace, move: Callable[..., Awaitable[Any]], done: str, *more: object
+    broker: Broker,
+    options: argparse.Namespace,
+    move: Callable[..., Awaitable[Any]],
+    done: str,
+    *more: object,
+    alone: bool = False,
 ) -> int:
-    """Move a subscription, and tell where it stands then."""
+    """Move a subscription, on each partition; tell where it stands then.
+
+    With `alone`, the place means something within one topic only.
+    """
     full, name = find_subscription(broker, options.topic, options.name)
-    await move(full, name, *more)
+    names = [full] if alone else names_of(broker, full)
+    for each in names:
+        await move(each, name, *more)
     return tell_place(broker, options, full, done)
 
 
 def tell_place(broker: Broker, options: argparse.Namespace, topic: str, done: str) -> int:
     """Tell what was done, and the cursor, if the role may see it."""
     try:
+        if broker.admin.partitions(topic):
+            names = names_of(broker, topic)
+            left = sum(broker.admin.subscription_stats(each, options.name).backlog for each in names)
+            words = f"{options.name} has a backlog of {plural(left, 'message')} in {len(names)} partitions"
+            return tell(options, {"topic": topic, "name": options.name, "backlog": left}, f"{done}: {words}")
         found = broker.admin.subscription_stats(topic, options.name)
     except Denied:
         return tell(options, {"topic": topic, "name": options.name}, f"{done}: {options.name}")
     backlog = f"{options.name} has a backlog of {plural(found.backlog, 'message')}"
     words = f"{done}: {backlog}, next is {found.read_position}"
     return tell(options, {"topic": topic, **asdict(found)}, words)
+
+
+def analyze(options: argparse.Namespace) -> int:
+    from holdfast.cli.remote_http import path_of, quoted
+
+    at = f"{path_of(options.topic)}/subscription/{quoted(options.name)}/analyzeBacklog"
+    found = server_of(options).send("POST", at)
+    more = "; the backlog is longer" if found["aborted"] else ""
+    words = f"{plural(found['entries'], 'entry')} with {plural(found['messages'], 'message')}{more}"
+    return tell(options, found, words)
 
 
 async def rm(broker: Broker, options: argparse.Namespace) -> int:

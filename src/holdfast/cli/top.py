@@ -18,7 +18,7 @@ from holdfast.errors import Closed, HoldfastError, NotFound
 from holdfast.formatting import plural, size_words, text_table
 
 if TYPE_CHECKING:
-    from holdfast.cli.remote import Http
+    from holdfast.cli.remote_http import Http
 
 DESCRIPTION = """\
 Reads the metrics of a running server every few seconds: rates of each topic,
@@ -153,7 +153,7 @@ def top(options: argparse.Namespace) -> int:
     if options.interval == 0:
         raise Usage("--interval 0: rates are of the time between two looks")
     try:
-        from holdfast.cli.remote import Http
+        from holdfast.cli.remote_http import Http
     except ModuleNotFoundError as error:
         raise Usage(f"a server needs {error.name}: pip install 'holdfast[server]'") from None
 
@@ -210,7 +210,7 @@ def show(http: Http, found: Difference, options: argparse.Namespace, live: bool)
 
 def cursors_into(http: Http, row: dict[str, Any]) -> None:
     """Where the cursors of a topic stand: that is not among the metrics."""
-    from holdfast.cli.remote import path_of
+    from holdfast.cli.remote_http import path_of
 
     try:
         cursors = http.get(path_of(row["topic"]) + "/internalStats")["cursors"]

@@ -1,4 +1,7 @@
-"""`holdfast topic ls|create|stats|set|terminate|truncate|rm`: the topics of a data directory."""
+"""`holdfast topic ls|create|stats|set|terminate|truncate|rm`: the topics of a data directory.
+
+`stream` and `moving` have the verbs for messages, `partitioning` that for partitioned topics.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,11 @@ import argparse
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from holdfast.cli import parsing, stream
+from holdfast.cli import moving, parsing, partitioning, stream
+from holdfast.cli.asking import asking_command, server_of
 from holdfast.cli.data import data_command, find_topic, short
 from holdfast.cli.output import print_json, tell
-from holdfast.cli.parsing import Subparsers, count, size
+from holdfast.cli.parsing import Subparsers, Usage, count, size
 from holdfast.cli.positions import span
 from holdfast.errors import Busy, Exists
 from holdfast.formatting import plural, size_words, text_table
@@ -34,6 +38,10 @@ RM = """\
 Deletes topics with their messages and subscriptions. Refuses while a
 subscription has a backlog, unless --force."""
 
+UNLOAD = """\
+Closes the producers and consumers of a topic, in a cluster at every member.
+Their clients reconnect, and nothing is lost."""
+
 
 def add(nouns: Subparsers) -> None:
     noun = nouns.add_parser("topic", help="list, create, produce to, consume from and delete topics")
@@ -45,7 +53,14 @@ def add(nouns: Subparsers) -> None:
     parser.add_argument(
         "--exist-ok", action="store_true", help="do not fail if it exists; change nothing then"
     )
+    parser.add_argument(
+        "--unreplicated", action="store_true", help="the member of a cluster that is asked alone has it"
+    )
+    parser.add_argument(
+        "--partitions", type=count, metavar="N", help="with N partitions, each a topic of its own"
+    )
     add_policies(parser, default=False)
+    partitioning.add(verbs)
 
     parser = data_command(
         verbs,
@@ -61,6 +76,7 @@ def add(nouns: Subparsers) -> None:
     add_policies(parser, default=True)
 
     stream.add(verbs)
+    moving.add(verbs)
 
     parser = data_command(verbs, "terminate", "end a topic: no further publish", TERMINATE, terminate)
     parser.add_argument("name", metavar="TOPIC", type=parsing.topic)
@@ -78,6 +94,18 @@ def add(nouns: Subparsers) -> None:
     parser.add_argument("names", nargs="+", metavar="TOPIC", type=parsing.topic)
     parser.add_argument("--force", action="store_true", help="even if it has a backlog")
 
+    parser = data_command(
+        verbs,
+        "expire",
+        "acknowledge entries by age, for all subscriptions",
+        "Acknowledges entries that are older than an age, for all subscriptions.",
+        expire,
+    )
+    parser.add_argument("name", metavar="TOPIC", type=parsing.topic)
+    parser.add_argument("--older-than", type=span, required=True, metavar="SPAN", help="age, such as 2h, 7d")
+    parser = asking_command(verbs, "unload", "let all clients of a topic reconnect", UNLOAD, unload)
+    parser.add_argument("name", metavar="TOPIC", type=parsing.topic)
+
 
 POLICIES: dict[str, tuple[str, Any, str, str]] = {
     "retention_bytes": ("--retention-size", size, "SIZE", "bytes kept of acknowledged entries"),
@@ -91,8 +119,17 @@ POLICIES: dict[str, tuple[str, Any, str, str]] = {
     "roll_bytes": ("--roll-size", size, "SIZE", "size at which a ledger is sealed"),
     "roll_entries": ("--roll-entries", count, "N", "number of entries at which a ledger is sealed"),
     "roll_age_s": ("--roll-age", span, "SPAN", "age at which a ledger is sealed"),
+    "ring_entries": ("--ring-entries", count, "N", "keep the newest N entries, and drop older ones"),
+    "ring_bytes": ("--ring-size", size, "SIZE", "keep about the newest SIZE bytes"),
+    "delayed_tick_s": ("--delayed-tick", span, "SPAN", "messages that are due come at most so late"),
+    "delayed_most_s": ("--delayed-most", span, "SPAN", "refuse messages with a longer delay; 0: no limit"),
 }
 """The policy, and the option for it."""
+SWITCHES = {
+    "deduplication": "drop messages that a producer sends twice",
+    "last_value": "keep the newest message of each key, and drop older ones",
+    "delayed_delivery": "hold messages back until their delivery time (Shared, Key_Shared)",
+}
 
 
 def add_policies(parser: argparse.ArgumentParser, default: bool) -> None:
@@ -102,7 +139,8 @@ def add_policies(parser: argparse.ArgumentParser, default: bool) -> None:
             option, dest=policy, type=or_default(reader) if default else reader, metavar=metavar, help=words
         )
     choices = ("yes", "no", "default") if default else ("yes", "no")
-    group.add_argument("--deduplication", choices=choices, help="drop messages that a producer sends twice")
+    for policy, words in SWITCHES.items():
+        group.add_argument(f"--{policy.replace('_', '-')}", dest=policy, choices=choices, help=words)
 
 
 def or_default(reader: Any) -> Any:
@@ -116,10 +154,10 @@ def or_default(reader: Any) -> Any:
 
 def policies_of(options: argparse.Namespace) -> dict[str, Any]:
     """Those that were given."""
-    named = (*POLICIES, "deduplication")
+    named = (*POLICIES, *SWITCHES)
     given = {name: value for name in named if (value := getattr(options, name)) is not None}
-    if "deduplication" in given:
-        given["deduplication"] = {"yes": True, "no": False}.get(given["deduplication"], "default")
+    for name in SWITCHES.keys() & given.keys():
+        given[name] = {"yes": True, "no": False}.get(given[name], "default")
     return {name: None if value == "default" else value for name, value in given.items()}
 
 
@@ -134,6 +172,7 @@ async def ls(broker: Broker, options: argparse.Namespace) -> int:
             "subscriptions": len(each.subscriptions),
             "backlog": max((one.backlog for one in each.subscriptions.values()), default=0),
             "terminated": each.terminated,
+            "unreplicated": each.unreplicated,
         }
         for each in found
     ]
@@ -142,7 +181,7 @@ async def ls(broker: Broker, options: argparse.Namespace) -> int:
             short(each["name"]),
             each["entries"],
             size_words(each["size_bytes"]),
-            *(each["subscriptions"], each["backlog"], "terminated" if each["terminated"] else "open"),
+            *(each["subscriptions"], each["backlog"], state_words(each["terminated"], each["unreplicated"])),
         )
         for each in answers
     ]
@@ -150,11 +189,15 @@ async def ls(broker: Broker, options: argparse.Namespace) -> int:
     return tell(options, answers, "\n".join(text_table(head, rows)) if rows else "no topics")
 
 
+def state_words(terminated: bool, unreplicated: bool) -> str:
+    return ("terminated" if terminated else "open") + (", unreplicated" if unreplicated else "")
+
+
 async def create(broker: Broker, options: argparse.Namespace) -> int:
     made: list[str] = []
     for name in options.names:
         try:
-            await broker.admin.create_topic(name, **policies_of(options))
+            await create_one(broker, name, options)
         except Exists:
             if not options.exist_ok:
                 raise
@@ -169,8 +212,21 @@ async def create(broker: Broker, options: argparse.Namespace) -> int:
     return 0
 
 
+async def create_one(broker: Broker, name: str, options: argparse.Namespace) -> None:
+    given = policies_of(options)
+    if options.partitions is None:
+        await broker.admin.create_topic(name, unreplicated=options.unreplicated, **given)
+    elif options.unreplicated:
+        raise Usage("--partitions and --unreplicated exclude each other: partitions are replicated")
+    else:
+        await broker.admin.create_partitioned_topic(name, options.partitions, **given)
+
+
 async def stats(broker: Broker, options: argparse.Namespace) -> int:
-    found = broker.admin.topic_stats(find_topic(broker, options.name))
+    full = find_topic(broker, options.name)
+    if broker.admin.partitions(full):
+        return partitioning.tell_stats(broker, full, options)
+    found = broker.admin.topic_stats(full)
     return tell(options, asdict(found), "\n".join(stats_lines(found)))
 
 
@@ -178,11 +234,13 @@ def stats_lines(found: TopicStats) -> list[str]:
     ledgers = found.ledgers
     opened = "" if not ledgers or ledgers[-1].sealed else ", the last one open"
     lines = [
-        f"topic {found.name}: {'terminated' if found.terminated else 'open'}",
+        f"topic {found.name}: {state_words(found.terminated, found.unreplicated)}",
         f"  holds         {plural(found.entries, 'entry')}, {size_words(found.size_bytes)}"
         + (f", {found.first} to {found.last}" if found.entries else ""),
         f"  ledgers       {len(ledgers)}{opened}",
         f"  subscriptions {len(found.subscriptions)}",
+        *([f"  dropped       {plural(found.dropped, 'entry')} of backlogs"] if found.dropped else []),
+        *([f"  alternate     {short(found.alternate)}"] if found.alternate else []),
     ]
     if found.subscriptions:
         rows = [subscription_row(each) for each in found.subscriptions.values()]
@@ -207,10 +265,11 @@ def subscription_row(each: SubscriptionStats) -> tuple[object, ...]:
 async def change(broker: Broker, options: argparse.Namespace) -> int:
     full = find_topic(broker, options.name)
     wanted = policies_of(options)
-    if wanted:
-        await broker.admin.set_policies(full, **wanted)
-    settings = broker.admin.policies(full)
-    shown = {name: getattr(settings, name) for name in (*POLICIES, "deduplication")}
+    names = partitioning.names_of(broker, full)
+    for each in names if wanted else ():
+        await broker.admin.set_policies(each, **wanted)
+    settings = broker.admin.policies(names[0])
+    shown = {name: getattr(settings, name) for name in (*POLICIES, *SWITCHES)}
     lines = [
         f"  {name:16} {'as the broker has it' if value is None else value}" for name, value in shown.items()
     ]
@@ -219,16 +278,34 @@ async def change(broker: Broker, options: argparse.Namespace) -> int:
 
 async def terminate(broker: Broker, options: argparse.Namespace) -> int:
     full = find_topic(broker, options.name)
-    last = await broker.admin.terminate(full)
-    left = plural(broker.admin.topic_stats(full).entries, "entry")
-    return tell(options, {"terminated": full, "last": str(last)}, f"terminated; {left} can still be read")
+    ends = {each: await broker.admin.terminate(each) for each in partitioning.names_of(broker, full)}
+    left = plural(sum(broker.admin.topic_stats(each).entries for each in ends), "entry")
+    last = {"last": str(ends[full])} if full in ends else {"lasts": [str(each) for each in ends.values()]}
+    return tell(options, {"terminated": full, **last}, f"terminated; {left} can still be read")
 
 
 async def truncate(broker: Broker, options: argparse.Namespace) -> int:
     full = find_topic(broker, options.name)
-    before = broker.admin.topic_stats(full).entries
-    await broker.admin.truncate(full)
+    names = partitioning.names_of(broker, full)
+    before = sum(broker.admin.topic_stats(each).entries for each in names)
+    for each in names:
+        await broker.admin.truncate(each)
     return tell(options, {"truncated": full, "entries": before}, f"deleted {plural(before, 'entry')}")
+
+
+async def expire(broker: Broker, options: argparse.Namespace) -> int:
+    full = find_topic(broker, options.name)
+    await broker.admin.expire_all(full, options.older_than)
+    return tell(options, {"expired": full}, f"{short(full)}: acknowledged older entries everywhere")
+
+
+def unload(options: argparse.Namespace) -> int:
+    from holdfast.cli.remote_http import path_of
+    from holdfast.names import topic_name
+
+    server_of(options).send("PUT", path_of(options.name) + "/unload")
+    full = topic_name(options.name)
+    return tell(options, {"unloaded": full}, f"{short(full)}: all clients reconnect")
 
 
 async def rm(broker: Broker, options: argparse.Namespace) -> int:
@@ -236,7 +313,8 @@ async def rm(broker: Broker, options: argparse.Namespace) -> int:
     for full in names:
         behind = [
             f"{each.name} ({plural(each.backlog, 'message')})"
-            for each in broker.admin.topic_stats(full).subscriptions.values()
+            for one in partitioning.names_of(broker, full)
+            for each in broker.admin.topic_stats(one).subscriptions.values()
             if each.backlog
         ]
         if behind and not options.force:
@@ -244,7 +322,10 @@ async def rm(broker: Broker, options: argparse.Namespace) -> int:
                 f"{short(full)} has subscriptions with a backlog: {', '.join(behind)}; --force removes it "
                 "all the same"
             )
-        await broker.admin.delete_topic(full, force=True)
+        if broker.admin.partitions(full):
+            await broker.admin.delete_partitioned_topic(full, force=True)
+        else:
+            await broker.admin.delete_topic(full, force=True)
         if not options.json:
             print(f"removed {short(full)}")
     if options.json:

@@ -106,8 +106,13 @@ class Producer(_Session):
         key: str | None = None,
         properties: Mapping[str, str] | None = None,
         event_time: datetime | None = None,
+        deliver_at: datetime | None = None,
+        deliver_after: float | None = None,
     ) -> list[MessageId]:
         """Publish messages; returns their ids when all are durable."""
+        at_ms = 0 if deliver_at is None else int(deliver_at.timestamp() * 1000)
+        if deliver_after is not None:
+            at_ms = int((time.time() + deliver_after) * 1000)
         entries = encode_messages(
             payloads,
             self._name,
@@ -116,6 +121,7 @@ class Producer(_Session):
             key=key,
             properties=properties,
             event_time_ms=0 if event_time is None else int(event_time.timestamp() * 1000),
+            deliver_at_ms=at_ms,
         )
         for number, entry in enumerate(entries, self._next):
             self._tell(pb.CommandSend(producer_id=1, sequence_id=number), entry)

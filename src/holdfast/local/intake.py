@@ -27,7 +27,7 @@ from holdfast.errors import (
 from holdfast.local.account import Account
 from holdfast.local.bell import QUEUES_MAX, Bell
 from holdfast.local.drain import STALL_S, Segment
-from holdfast.local.place import Announcement, Names, boot, directory_of, put_file, read_own
+from holdfast.local.place import Announcement, Names, directory_of, is_of_node, origin, put_file, read_own
 from holdfast.memory import Queue
 from holdfast.names import INGEST
 
@@ -84,13 +84,13 @@ class Ingest:
         idle_s: idle time after which a queue is removed.
         """
         self.broker = broker
-        self.names = Names(directory_of(directory), broker.incarnation.hex())
+        self.names = Names.of(directory_of(directory), broker.incarnation, broker.membership.node)
         self._data = str(Path(data).resolve())
         self._capacity = capacity
         self._topics_max = topics_max
         self._message_bytes_max = message_bytes_max
         self._idle_s = idle_s
-        self._boot = boot()
+        self._origin = origin(broker.membership.node)
         self._segments: dict[int, Segment] = {}
         """By the topic's id."""
         self._aside: list[Segment] = []
@@ -273,7 +273,7 @@ class Ingest:
     def _queues(self) -> list[str]:
         """The queues of this data directory, but for the door."""
         names = Queue.list(directory=str(self.names.directory))
-        prefix = f"ingest.{self.names.incarnation[:16]}."
+        prefix = f"ingest.{self.names.mark}."
         return [name for name in names if name.startswith(prefix) and name != self.names.door]
 
     def _drop(self, queue_name: str) -> None:
@@ -296,10 +296,17 @@ class Ingest:
                 self._drop(name)
 
     async def _forget_old(self) -> None:
-        """Forget positions of segments from before the last boot: no producer repeats them."""
+        """Forget positions of segments from before the last boot: no producer repeats them.
+
+        Those of other members stay: whether their producers are gone is not known here.
+        """
+        node = self.broker.membership.node
         for topic in list(self.broker.topics.values()):
             for name in self.broker.producers_known(topic):
-                if name.startswith(INGEST) and not name.startswith(f"{INGEST}{self._boot}."):
+                identity = name.removeprefix(INGEST)
+                if identity == name or not is_of_node(identity, node):
+                    continue
+                if not identity.startswith(f"{self._origin}."):
                     with contextlib.suppress(NotFound, Busy):
                         await self.broker.admin.forget_producer(topic.name, name)
 
@@ -367,7 +374,7 @@ class Ingest:
         if len(self._segments) + len(self._aside) >= self._topics_max:
             raise Misuse(f"{self._topics_max} topics have an ingest queue already; publish over the network")
         self.broker.admit_now(0)
-        segment = Segment(self, topic, f"{self._boot}.{self.broker.random.token(8).hex()}")
+        segment = Segment(self, topic, f"{self._origin}.{self.broker.random.token(8).hex()}")
         await segment.create(self._capacity, self._message_bytes_max)
         self._segments[topic.id] = segment
         segment.start(left_behind=False)

@@ -11,6 +11,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import secrets
 import stat
 import struct
@@ -36,36 +37,72 @@ def boot() -> str:
     return Path("/proc/sys/kernel/random/boot_id").read_text().replace("-", "")[:8]
 
 
+def origin(node: int) -> str:
+    """Return the beginning of identities: the node, if in a cluster, and the boot.
+
+    Members of a cluster share the positions of all producers. Boots are not enough to tell their identities
+    apart: members of a test run on one machine.
+    """
+    return f"n{node}.{boot()}" if node else boot()
+
+
+def is_of_node(identity: str, node: int) -> bool:
+    """Return whether a node made an identity; node 0 is a broker alone.
+
+    Example:
+        >>> is_of_node("n2.5a5a5a5a.00ff", 2), is_of_node("n2.5a5a5a5a.00ff", 0), is_of_node("5a5a5a5a.0", 0)
+        (True, False, True)
+    """
+    found = re.match(r"n([0-9]+)\.", identity)  # a boot is hexadecimal: it has no n
+    return (int(found[1]) if found else 0) == node
+
+
 @dataclass(frozen=True)
 class Names:
-    """The names of queues and files of a data directory. Identity: boot and token."""
+    """The names of queues and files of a data directory. Identity: origin and token."""
 
     directory: Path
     incarnation: str
-    """Of the data directory, in hexadecimal."""
+    """Of the data directory, in hexadecimal. Members of a cluster share it: `n` and the node follow."""
+
+    @classmethod
+    def of(cls, directory: Path, incarnation: bytes, node: int) -> Names:
+        """Return the names of a broker; node 0: it is alone.
+
+        Example:
+            >>> Names.of(Path("/dev/shm"), bytes(16), 2).door
+            'ingest.0000000000000000n2.door'
+        """
+        return cls(directory, incarnation.hex() + (f"n{node}" if node else ""))
+
+    @property
+    def mark(self) -> str:
+        """The part of all names that tells brokers apart."""
+        incarnation, n, node = self.incarnation.partition("n")
+        return f"{incarnation[:16]}{n}{node}"
 
     @property
     def door(self) -> str:
         """The queue of requests."""
-        return f"ingest.{self.incarnation[:16]}.door"
+        return f"ingest.{self.mark}.door"
 
     def queue(self, topic: str, identity: str) -> str:
         """Name the ingest queue of a topic; a deleted topic's successor has another."""
-        return f"ingest.{self.incarnation[:16]}.{hashlib.sha256(topic.encode()).hexdigest()[:16]}.{identity}"
+        return f"ingest.{self.mark}.{hashlib.sha256(topic.encode()).hexdigest()[:16]}.{identity}"
 
     def file(self, queue: str) -> Path:
         """The segment file of a queue."""
         return self.directory / f"holdfast.queue.{queue}"
 
     def account(self, identity: str) -> Path:
-        return self.directory / f"{FILES}{self.incarnation[:16]}.{identity}.account"
+        return self.directory / f"{FILES}{self.mark}.{identity}.account"
 
     def reply(self, token: str) -> Path:
-        return self.directory / f"{FILES}{self.incarnation[:16]}.{token}.reply"
+        return self.directory / f"{FILES}{self.mark}.{token}.reply"
 
     def found(self, kind: str) -> list[Path]:
         """Files of this data directory: `account` or `reply`."""
-        return sorted(self.directory.glob(f"{FILES}{self.incarnation[:16]}.*.{kind}"))
+        return sorted(self.directory.glob(f"{FILES}{self.mark}.*.{kind}"))
 
 
 # -- files --------------------------------------------------------------------------------------------
