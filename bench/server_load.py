@@ -50,9 +50,15 @@ def read(wire: socket.socket) -> bytes:
 
 
 def flood(
-    wire: socket.socket, chunk: bytes, messages: int, counter: Counter, seconds: float, per: int = 1
+    wire: socket.socket,
+    chunk: bytes,
+    messages: int,
+    counter: Counter,
+    seconds: float,
+    per: int = 1,
+    depth: int = DEPTH,
 ) -> Load:
-    """Send a chunk of messages repeatedly, with at most `DEPTH` chunks in flight.
+    """Send a chunk of messages repeatedly, with at most `depth` chunks in flight.
 
     `per`: messages per answer.
     """
@@ -61,7 +67,7 @@ def flood(
     end = begin + seconds
     while True:
         now = time.perf_counter()
-        while now < end and sent - answered <= (DEPTH - 1) * messages:
+        while now < end and sent - answered <= (depth - 1) * messages:
             wire.settimeout(SILENT_S)
             wire.sendall(chunk)
             sent += messages

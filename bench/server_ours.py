@@ -11,7 +11,7 @@ from typing import Any
 
 from bench.answers import BenchError
 from bench.broker_stations import payloads
-from bench.server_load import CHUNK, Load, drain, flood, paced, read
+from bench.server_load import CHUNK, DEPTH, Load, drain, flood, paced, read
 from bench.server_process import ServerProcess, free_port
 from holdfast._core import encode_messages
 from holdfast.protocol import pulsar_pb2 as pb
@@ -62,6 +62,7 @@ class Ours:
     name = "holdfast serve"
     durability = "fdatasync before the receipt, one for all that waits"
     program = sys.executable
+    depth = DEPTH
 
     def __init__(self, directory: Path) -> None:
         self.port = free_port()
@@ -129,7 +130,7 @@ class Ours:
             return Load(1, 0.0)
         self.open()
         per = BATCH if batched else 1
-        return flood(self.wire, self.sends(size, batched), CHUNK, Frames(), seconds, per)
+        return flood(self.wire, self.sends(size, batched), CHUNK, Frames(), seconds, per, self.depth)
 
     def latencies(self, size: int, rate: float, seconds: float) -> list[int]:
         self.open()

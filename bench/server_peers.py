@@ -14,7 +14,7 @@ from pathlib import Path
 
 from bench.answers import BenchError
 from bench.broker_stations import payloads
-from bench.server_load import CHUNK, Load, Pattern, drain, flood, paced, read
+from bench.server_load import CHUNK, DEPTH, Load, Pattern, drain, flood, paced, read
 from bench.server_process import ServerProcess, found, free_port
 
 
@@ -162,6 +162,8 @@ class Nats:
     name = "NATS JetStream, file"
     durability = "page cache: synced every two minutes"
     program = "nats-server"
+    replicas = 1
+    depth = DEPTH
 
     def __init__(self, directory: Path) -> None:
         self.port = free_port()
@@ -181,7 +183,7 @@ class Nats:
             heard += read(wire)
         return wire
 
-    def _ask(self, subject: str, body: object) -> None:
+    def _ask(self, subject: str, body: object) -> bytes:
         data = json.dumps(body).encode()
         self.wire.sendall(b"PUB %b inbox.ask %d\r\n%b\r\n" % (subject.encode(), len(data), data))
         heard = b""
@@ -189,6 +191,7 @@ class Nats:
             heard += read(self.wire)
         if b'"error"' in heard:
             raise BenchError(heard.decode(errors="replace"))
+        return heard
 
     def first(self) -> None:
         self._open()
@@ -212,7 +215,7 @@ class Nats:
                 "retention": "limits",
                 "max_msgs": -1,
                 "max_bytes": -1,
-                "num_replicas": 1,
+                "num_replicas": self.replicas,
             },
         )
 
@@ -224,7 +227,7 @@ class Nats:
 
     def publish(self, size: int, seconds: float, batched: bool) -> Load:
         self._open()
-        return flood(self.wire, self._puts(size), CHUNK, Pattern(b'"seq":'), seconds)
+        return flood(self.wire, self._puts(size), CHUNK, Pattern(b'"seq":'), seconds, depth=self.depth)
 
     def latencies(self, size: int, rate: float, seconds: float) -> list[int]:
         self._open()

@@ -11,7 +11,7 @@ import subprocess
 from pathlib import Path
 
 from bench.answers import BenchError
-from bench.server_load import CHUNK, Load, drain, flood, paced, read
+from bench.server_load import CHUNK, DEPTH, Load, drain, flood, paced, read
 from bench.server_peers import texts
 from bench.server_process import ServerProcess, found, free_port
 
@@ -78,6 +78,7 @@ class Rabbit:
     """A durable queue, persistent messages, publisher confirms, one acknowledgement for each delivery."""
 
     program = "rabbitmq-server"
+    depth = DEPTH
     arguments = b""
     """Arguments of the queue, as an AMQP table."""
 
@@ -183,7 +184,7 @@ class Rabbit:
 
     def publish(self, size: int, seconds: float, batched: bool) -> Load:
         self._open()
-        return flood(self.wire, self._publishes(size), CHUNK, Confirms(), seconds)
+        return flood(self.wire, self._publishes(size), CHUNK, Confirms(), seconds, depth=self.depth)
 
     def latencies(self, size: int, rate: float, seconds: float) -> list[int]:
         self._open()
