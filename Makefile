@@ -15,7 +15,7 @@ NATIVE  := $(wildcard native/*/*.hpp native/*/*.cpp native/*/*/*.hpp native/*/*/
 PYTHONS := $(wildcard src tests bench examples)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv build check test pytest demo lint format explore explore-slice torture nightly declarative bench fuzz fuzz-channel fuzz-service fuzz-wire docs lock clean FORCE
+.PHONY: help venv build check test cluster-tools pytest demo cluster-demo lint format explore explore-slice torture nightly declarative bench fuzz fuzz-channel fuzz-service fuzz-wire docs lock clean FORCE
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 24
@@ -47,17 +47,23 @@ check: build/.built ## about a minute: unit, conformance and simulation; no proc
 	@$(PYTEST) -n 3 -q $(if $(findstring tests/,$(ARGS)),,tests/unit tests/conformance tests/simulation) $(ARGS)
 
 test: ## a slice of everything: environment, build, linters, explorer, all folders of tests
-	@.ci/stages venv build 'lint explore-slice' pytest
+	@.ci/stages venv build cluster-tools 'lint explore-slice' pytest
 
 nightly: ## everything, at any length, with other seeds every night; installs the tools that it needs
 	@mkdir -p build; flock --nonblock --close --conflict-exit-code 75 build/nightly.lock .ci/nightly; status=$$?; \
 	    test $$status != 75 || echo "make nightly: another one runs in this checkout; wait until it has ended" >&2; exit $$status
+
+cluster-tools: ## Corosync and iproute2 for tests/corosync, from the distribution's packages
+	@.ci/cluster-tools
 
 pytest: build/.built
 	@$(PYTEST) -n 3 $(ARGS)
 
 demo: build ## run a rig, a broker and Spark while each of them is killed
 	@$(BIN)/holdfast demo
+
+cluster-demo: build ## run three brokers while one is killed and one is cut off; needs root and Corosync
+	@$(BIN)/holdfast cluster demo $(ARGS)
 
 lint: venv ## ruff, clang-format and mypy --strict; changes nothing
 	@failed=; for tool in "ruff check" "ruff format --check" \

@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis.internal.conjecture import providers
+from hypothesis.internal.constants_ast import Constants
 
 from holdfast import Misuse, Queue
 from tests.kit import keeping
@@ -57,13 +59,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
-    """Share tests among processes by files; Spark has one Java, and is one piece."""
+    """Share tests among processes by files; Spark and Corosync are one piece each."""
     from xdist.scheduler import LoadScopeScheduling
 
     class ByFile(LoadScopeScheduling):  # type: ignore[misc, unused-ignore]
         def _split_scope(self, nodeid: str) -> str:
             file = nodeid.partition("::")[0]
-            return "tests/spark" if file.startswith("tests/spark/") else file
+            shared = next(
+                (each for each in ("tests/spark", "tests/corosync") if file.startswith(f"{each}/")), ""
+            )
+            return shared or file
 
     return ByFile(config, log)
 
@@ -111,14 +116,22 @@ def counts(record_property: Callable[[str, object], None]) -> Callable[[str], No
 
 
 @pytest.fixture(scope="session", autouse=True)
-def constants_are_read() -> None:
-    """Let Hypothesis read the constants of all modules before a test is timed."""
+def examples_of_seeds() -> None:
+    """Make examples depend on the seed alone; in a night also on constants of modules.
 
-    @settings(max_examples=1, database=None, derandomize=True)
+    Hypothesis draws constants of the modules that a process has loaded. Another order of tests, or a changed
+    module, would mean other examples.
+    """
+    if not NIGHTLY:
+        none = Constants()
+        providers._get_local_constants = lambda: none
+        return
+
+    @settings(max_examples=1, database=None)
     @given(st.text())
     def draw(_: str) -> None: ...
 
-    draw()
+    draw()  # reads the constants, before a test is timed
 
 
 @pytest.fixture(autouse=True)

@@ -196,9 +196,9 @@ ROWS = (
     Row(
         "12",
         "a state transfer that fails without an error",
-        ("catch_up_without_a_word",),
-        "tests/unit/broker/test_clear_errors.py",
-        ("tests/unit/broker/test_clear_errors.py::test_a_state_transfer_that_fails_ends_the_member",),
+        ("fail_without_a_word",),
+        "tests/mutants/test_joining.py",
+        ("tests/simulation/test_members.py::test_a_copy_that_fails_says_why",),
     ),
     Row(
         "12",

@@ -51,9 +51,11 @@ def _whole(stream: io.TextIOWrapper) -> bytes:
     return bytes(stream.buffer.read())
 
 
-def run_process(*arguments: str, data: bytes = b"", status: int = 0) -> subprocess.CompletedProcess[bytes]:
+def run_process(
+    *arguments: str, data: bytes = b"", status: int = 0, timeout: float = 60.0
+) -> subprocess.CompletedProcess[bytes]:
     """Run the command as a user does, in a process of its own."""
-    done = subprocess.run([COMMAND, *arguments], input=data, capture_output=True, timeout=60)
+    done = subprocess.run([COMMAND, *arguments], input=data, capture_output=True, timeout=timeout)
     assert done.returncode == status, (arguments, done.returncode, done.stdout, done.stderr)
     return done
 

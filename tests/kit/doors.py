@@ -20,13 +20,16 @@ FACED = ("system", "memory", "group", "ledger", "protocol", "client", "columns")
 PARTS = {
     "admin",
     "clock",
+    "membership",
     "options",
+    "partitioned",
     "random",
     "rates",
     "recovered",
     "sessions",
     "stages",
     "topics",
+    "unreplicated",
     "volatile",
 }
 """Attributes of a broker that belong to its face, beside its methods and properties."""

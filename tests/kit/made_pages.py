@@ -14,7 +14,7 @@ from pathlib import Path
 from holdfast.cli.entry import build
 from holdfast.pipeline import options
 from tests.kit import ROOT, tidy
-from tests.kit.server import config_pages
+from tests.kit.server import config_pages, field_pages, path_pages
 
 NATIVE = {
     "base": "bytes and blocks, checksums, the codec of frames",
@@ -114,6 +114,8 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "sink": lambda: options.table("sink"),
         "commands": command_tables,
     },
+    "docs/guide/http.md": {"paths": path_pages.served, "missing": path_pages.refused},
+    "docs/internals/protocol.md": {"fields": field_pages.table},
     "docs/architecture.md": {"tree": folder_tree},
 }
 

@@ -27,9 +27,10 @@ from pathlib import Path
 import pytest
 
 from tests.kit import kept
-from tests.kit.broker import cluster, dispatch_storm
+from tests.kit.broker import cluster, dispatch_storm, exchange_cluster, owners
 from tests.kit.broker import kills as broker_kills
-from tests.kit.group import machine
+from tests.kit.cluster import storm as joining
+from tests.kit.group import machine, totem
 from tests.kit.growth import months
 from tests.kit.ledger import checks
 from tests.kit.queue import storm as queue_storm
@@ -124,6 +125,10 @@ def months_plan(name: str) -> Storm:
 SIMULATED = {
     "group": Storm(lambda seed, tenths: machine.run(seed, seconds=tenths / 10), length=100),
     "brokers": Storm(lambda seed, tenths: cluster.run(seed, seconds=tenths / 10), length=120),
+    "joining": Storm(lambda seed, tenths: joining.run(seed, seconds=tenths / 10), length=40),
+    "everything": Storm(lambda seed, tenths: owners.everything(seed, tenths / 10), length=40),
+    "exchanges": Storm(lambda seed, tenths: exchange_cluster.run(seed, seconds=tenths / 10), length=60),
+    "cpg": Storm(lambda seed, tenths: totem.run_on_totem(seed, seconds=tenths / 10), length=100),
     "dispatch": Storm(dispatch_storm.storm, length=200),
     "store": Storm(lambda seed, lives: checks.power_cuts(seed, "group", lives), length=8),
     "store-kill": Storm(checks.a_kill_and_then_a_power_cut, length=8),

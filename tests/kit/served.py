@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import threading
+import urllib.request
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,13 @@ class Served:
     @property
     def http_url(self) -> str:
         return f"http://127.0.0.1:{self.ready['http_port']}"
+
+    def set_partitions(self, name: str, count: int, grow: bool = False) -> None:
+        """Create a partitioned topic of public/default, or add partitions to it; needs HTTP."""
+        place = f"{self.http_url}/admin/v2/persistent/public/default/{name}/partitions"
+        body, method = json.dumps(count).encode(), "POST" if grow else "PUT"
+        kind = {"Content-Type": "application/json"}
+        urllib.request.urlopen(urllib.request.Request(place, body, kind, method=method), timeout=30.0).close()
 
     def logs(self) -> str:
         """Return its log; all of it once it has ended."""

@@ -197,6 +197,8 @@ SKIPS = {
     "tests/process/core/test_native.py": 1,  # root, a mount, futex_waitv of the kernel: native/tests say so
     "tests/process/core/test_widths.py": 1,  # a 32-bit compiler: g++-multilib
     "tests/unit/channel/test_no_memory.py": 1,  # `_testcapi`, which some distributions leave out
+    "tests/process/bench/test_cluster.py": 1,  # as tests/corosync
+    "tests/corosync/conftest.py": 1,  # root and namespaces; .ci/cluster-tools installs Corosync
     "tests/kit/stepping.py": 1,  # x86-64, and a kernel that permits ptrace
 }
 """How many tests may be skipped, by file: only for what no package brings."""
@@ -517,7 +519,7 @@ LAYERS = (
         "group",
         "ledger",
     ),
-    *("broker", "protocol", "client", "local", "columns", "server", "pipeline", "demo", "cli"),
+    *("broker", "cluster", "protocol", "client", "local", "columns", "server", "pipeline", "demo", "cli"),
 )
 """Modules and packages of src/holdfast, from the bottom. Each imports only those before it."""
 ROOMS = ("base", "shm", "queue", "channel", "service", "entry", "log", "dispatch", "wire", "arrow")

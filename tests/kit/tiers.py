@@ -21,7 +21,7 @@ from typing import Any, NoReturn, SupportsIndex
 import pytest
 
 CHECK = ("unit", "conformance", "simulation")
-FOLDERS = (*CHECK, "process", "pulsar", "spark", "mutants", "torture", "repo")
+FOLDERS = (*CHECK, "process", "corosync", "pulsar", "spark", "mutants", "torture", "repo")
 LIMIT_S = {"unit": 1.0}
 """How long a test of this folder may take (`taken_s`), with its own fixtures but without shared ones."""
 SLEEP_MAX_S = 0.02

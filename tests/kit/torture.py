@@ -3,6 +3,7 @@
     python -m tests.kit.torture --kills 100000                                # on the queue
     python -m tests.kit.torture --minutes 30 --plan "stall limit" --seed 7    # one plan, from a seed on
     python -m tests.kit.torture --broker --minutes 30                         # or --server, --sink, --source
+    python -m tests.kit.torture --cluster --minutes 30                        # simulated: any number of seeds
     python -m tests.kit.torture --months --rounds 500 --plan server           # no figure may grow
 
 It prints each storm's account and, at the end, the sum. It ends with status 1 at the first fault.
@@ -57,6 +58,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--plan", help="only this kind of storm")
     parser.add_argument("--broker", action="store_true", help="on a broker's directory, not on a queue")
     parser.add_argument("--server", action="store_true", help="on a server, with clients that come back")
+    parser.add_argument("--cluster", action="store_true", help="on simulated clusters; a seed repeats")
     parser.add_argument("--sink", action="store_true", help="on Spark's driver and workers, and the broker")
     parser.add_argument("--source", action="store_true", help="no kills: compare Spark with the client")
     parser.add_argument(
@@ -76,6 +78,7 @@ def main() -> int:
         "sink": torture_sink,
         "source": torture_source,
         "broker": torture_broker,
+        "cluster": torture_cluster,
         "months": torture_months,
     }
     torture = next((kinds[kind] for kind in kinds if getattr(options, kind)), torture_queue)
@@ -177,6 +180,23 @@ def torture_broker(options: argparse.Namespace) -> int:
         if account.faults:
             return told(f"broker {plan.name}", plan.seed, account.faults)
     print(f"{storms} storms from seed {seed}: kills {kills}, confirmed {confirmed}. No fault.")
+    return 0
+
+
+def torture_cluster(options: argparse.Namespace) -> int:
+    """Run simulated clusters under faults of every kind; without `--minutes`, each storm once."""
+    names = chosen(("everything", "joining", "brokers", "exchanges", "cpg"), options)
+    seed, limit, _ = begun(options)
+    storms = 0
+    while time.monotonic() < limit and (options.minutes or storms < len(names)):
+        name, at_seed = names[storms % len(names)], seed + storms
+        begin(name, at_seed)
+        began = time.monotonic()
+        storm_of = nightly.SIMULATED[name]
+        storm_of.run(at_seed, storm_of.length)
+        print(f"{name}, seed {at_seed}: sound, {time.monotonic() - began:.1f} s", flush=True)
+        storms += 1
+    print(f"{storms} storms from seed {seed}. No fault.")
     return 0
 
 

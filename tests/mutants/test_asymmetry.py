@@ -52,8 +52,8 @@ def producers_are_compared(patch: Patch) -> None:
     from holdfast.broker.state import Producer, TopicState
 
     def replaced(self: ProducerOpen, topic: TopicState, name: str) -> Producer | None:
-        for each in (*topic.producers.values(), *topic.waiting):
-            if each.name == name:
+        for each in (*topic.producers.values(), *topic.waiting.values()):
+            if each.name.casefold() == name.casefold():
                 return each
         return None
 

@@ -17,30 +17,14 @@ from tests.kit.broker.mutants import MUTANTS
 from tests.kit.slices import pick
 
 EXAMPLES = pick(test=100, nightly=150)
+SOUND = pick(test=1, nightly=3)
+"""Sets of histories that the sound broker plays."""
+MOST = 12
+"""Sets of histories in which a mutant must be noticed. Nearly all are noticed in the first one."""
 
 
-@seed(20)
-class Fixed(SimMachine):
-    """The same histories in every run."""
-
-
-@seed(21)
-class Others(SimMachine):
-    """More of them, for a mutant that the first ones do not meet.
-
-    Hypothesis draws constants of the package, too: a changed module means other histories.
-    """
-
-
-@seed(22)
-class Third(SimMachine):
-    """The same again."""
-
-
-MACHINES = (Fixed, Others, Third)
-
-
-def play() -> None:
+def play(sets: int) -> None:
+    """Play so many sets of histories, the same in every run."""
     fixed = settings(
         max_examples=EXAMPLES,
         stateful_step_count=50,
@@ -50,13 +34,14 @@ def play() -> None:
         report_multiple_bugs=False,
         suppress_health_check=[*HealthCheck],
     )
-    for machine in MACHINES:
+    for number in range(sets):
+        machine = seed(20 + number)(type("Histories", (SimMachine,), {}))
         run_state_machine_as_test(machine, settings=fixed)
 
 
 def test_without_a_mutant_nothing_is_noticed() -> None:
     """The histories that notice every mutant find no fault in the sound broker."""
-    play()
+    play(SOUND)
 
 
 @pytest.mark.parametrize("name", MUTANTS)
@@ -65,4 +50,4 @@ def test_the_model_notices(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(broker_harness, "PATIENCE", 0.2)
     # The model's error, or a consequence of the mutant; an error in the mutant itself is neither.
     with pytest.raises((Wrong, AssertionError, HoldfastError)):
-        play()
+        play(MOST)

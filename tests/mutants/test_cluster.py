@@ -11,9 +11,8 @@ from holdfast.broker.engine import Engine
 from holdfast.broker.events import Ack, Context, PolicySet, Published, ViewChange
 from holdfast.broker.machine import Applied
 from holdfast.broker.state import BrokerState
-from holdfast.group import Position, View
+from holdfast.group import Position
 from tests.kit.broker import cluster as broker_cluster
-from tests.kit.broker.cluster import World
 from tests.kit.group.checker import Broken
 from tests.kit.sim.loop import CURRENT
 
@@ -63,7 +62,7 @@ def test_confirm_before_stable(monkeypatch: pytest.MonkeyPatch) -> None:
                 future.set_result(outcome)
 
     monkeypatch.setattr(Engine, "_track", hasty)
-    caught("lost", "confirmed", "I27", "were acknowledged", "resets")
+    caught("lost", "confirmed", "I27", "were acknowledged", "resets", "had the id")
 
 
 def test_sessions_of_those_who_left_stay_on_one_member(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,17 +77,6 @@ def test_sessions_of_those_who_left_stay_on_one_member(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(ViewChange, "apply", forgetful)
     caught("I27")
-
-
-def test_a_joiner_is_not_fed_all_it_missed(monkeypatch: pytest.MonkeyPatch) -> None:
-    missed = World.missed
-
-    async def short(self: World, after: Position, cut: View) -> Any:
-        found = await missed(self, after, cut)
-        return found[:-1] if len(found) > 3 and not isinstance(found[-1], View) else found
-
-    monkeypatch.setattr(World, "missed", short)
-    caught("I27", "I49")
 
 
 def test_an_ack_that_some_members_ignore(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ from holdfast.broker.dispatch.read_loops import Reading
 from holdfast.broker.dispatch.redelivery import Redelivery
 from holdfast.broker.dispatch.reset import Resetting
 from holdfast.broker.dispatch.revision import RevisionController, Window
+from holdfast.broker.dispatch.schedule import AT_ONCE, Scheduling
 from holdfast.broker.events import Reset
 from holdfast.errors import Corrupt
 from tests.kit.broker.dispatch_storm import storm
@@ -68,6 +69,11 @@ def replay_moves_the_position(original: Callable[..., Any]) -> Callable[..., Any
     return complete
 
 
+def early(self: Scheduling) -> int:
+    """Deliver what is due in the next 100 ms, too."""
+    return self._times().now_ns // 1_000_000 + 100 if not self._table.single else AT_ONCE
+
+
 MUTANTS: dict[str, tuple[object, str, object]] = {
     "revisions switched off": (RevisionController, "is_outdated", lambda self, revision: False),
     "reads in flight are not put back": (Reading, "_put_back", nothing),
@@ -83,6 +89,8 @@ MUTANTS: dict[str, tuple[object, str, object]] = {
     "a pause has no end": (Dispatcher, "resume", nothing),
     "a replay moves the position": (Reading, "_complete", replay_moves_the_position(Reading._complete)),
     "no timer": (Redelivery, "arm", nothing),
+    "messages come before their time": (Scheduling, "now_ms", property(early)),
+    "messages with a delivery time never come": (Scheduling, "_look", nothing),
 }
 
 

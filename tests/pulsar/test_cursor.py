@@ -5,7 +5,7 @@ from __future__ import annotations
 from holdfast._core import encode_messages
 from holdfast.protocol import pulsar_pb2 as pb
 from tests.kit.processes import cpu_s
-from tests.kit.server.wire_raw import Raw, Type, full, id_of
+from tests.kit.server.wire_raw import Raw, Type, id_of
 from tests.kit.server.wire_world import server
 
 # -- consumers ----------------------------------------------------------------------------------------
@@ -177,11 +177,6 @@ def test_statistics(raw: Raw, topic: str) -> None:
     assert (answer.unackedMessages, answer.msgBacklog, answer.availablePermits) == (3, 5, 0)
     nobody = raw.ask(Type.CONSUMER_STATS, Type.CONSUMER_STATS_RESPONSE, consumer_id=9)
     assert nobody.error_code == pb.MetadataError
-
-
-def test_key_shared_is_refused(raw: Raw, topic: str) -> None:
-    error = raw.ask(Type.SUBSCRIBE, Type.ERROR, topic=full(topic), subscription="s", subType=3, consumer_id=1)
-    assert error.error == pb.NotAllowedError
 
 
 # -- seeking ------------------------------------------------------------------------------------------

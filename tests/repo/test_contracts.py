@@ -12,7 +12,9 @@ from tests.kit import ROOT
 
 LOGGERS = """
 holdfast.broker
+holdfast.cluster
 holdfast.flight
+holdfast.group
 holdfast.http
 holdfast.ingest
 holdfast.pipeline.batch

@@ -1,7 +1,7 @@
 """Several brokers on the simulated group: equal states, and no confirmed message lost.
 
-Crashes, splits, pauses and slow disks; a member that comes back is fed what it missed. A failure prints its
-seed and the end of its trace.
+Crashes, splits, pauses and slow disks; a member that comes back copies the state of another.
+A failure prints its seed and the end of its trace.
 """
 
 from __future__ import annotations

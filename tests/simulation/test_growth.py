@@ -60,7 +60,11 @@ def names_over_days(world: SimWorld, days: int) -> tuple[list[int], list[int]]:
                 await p.send(b"x", sequence=number)
         await broker.clock.sleep(DAY_S)
 
-    policies = {"deduplication": True, "retention_s": DAY_S, "retention_bytes": 0}  # ledgers come and go, too
+    policies: dict[str, Any] = {
+        "deduplication": True,
+        "retention_s": DAY_S,
+        "retention_bytes": 0,
+    }  # ledgers come and go, too
     world.run(broker.admin.create_topic("t", **policies))
     (topic,) = broker.topics.values()
     for number in range(days):

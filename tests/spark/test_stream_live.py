@@ -27,7 +27,7 @@ class Live:
         reader = spark.readStream.format("holdfast").option("startingOffsets", "earliest")
         for name, value in given.items():
             reader = reader.option(name, str(value))
-        self._frame = reader.schema("topic string, value binary, position bigint").load()
+        self._frame = reader.schema("topic string, partition int, value binary, position bigint").load()
         self._folder = folder
         self.batches: dict[int, list[Any]] = {}
         """By number: a batch without a commit at the end of a query is repeated, unchanged (I155)."""
@@ -40,7 +40,7 @@ class Live:
 
     def _batch(self, frame: DataFrame, number: int) -> None:
         self.meanwhile.pop(number, lambda: None)()
-        found = frame.orderBy("topic", "position").collect()
+        found = frame.orderBy("topic", "partition", "position").collect()
         assert self.batches.setdefault(number, found) == found
 
     def positions(self) -> list[list[int]]:
@@ -57,7 +57,7 @@ def fill(client: Client, entries: list[bytes], topic: str = "orders") -> None:
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Served]:
-    with served(tmp_path / "data", "--set", "broker.roll_entries=1") as it:
+    with served(tmp_path / "data", "--set", "broker.roll_entries=1", http=True) as it:
         yield it
 
 
@@ -103,27 +103,36 @@ def test_chunks_trims_and_topics_that_come(spark: SparkSession, server: Served, 
         try:
             until(lambda: not query.isActive or len(live.batches) > 1)
             fill(client, entries[10:13])
+            server.set_partitions("bills", 1)
+            fill(client, entries[:3], "bills-partition-0")
+            until(lambda: not query.isActive or len(bills(live, 0)) > 0)
+            server.set_partitions("bills", 2, grow=True)
             fill(client, entries[:3], "bills-partition-1")
-            until(lambda: not query.isActive or any(row.topic.endswith("bills") for row in rows(live)))
+            until(lambda: not query.isActive or len(bills(live, 1)) > 0)
         finally:
             query.stop()
         assert query.exception() is None
         behind = [behind_latest(each)["maxOffsetsBehindLatest"] for each in query.recentProgress]
         assert max(behind) >= 6, "four of ten were read"
         fill(client, entries[13:])
-        fill(client, entries[3:], "bills-partition-1")
+        for number in range(2):
+            fill(client, entries[3:], f"bills-partition-{number}")
         query = live.start(availableNow=True)
         query.awaitTermination(300)
         assert behind_latest(query.lastProgress)["maxOffsetsBehindLatest"] == 0
-        found = [(row.topic.rpartition("/")[2], row.value.decode()) for row in rows(live)]
-        for topic in ("orders", "bills"):
-            assert [value for name, value in found if name == topic] == wanted
+        assert [row.value.decode() for row in rows(live) if row.topic.endswith("orders")] == wanted
+        for number in range(2):
+            assert [row.value.decode() for row in bills(live, number)] == wanted
         live.start(availableNow=True).awaitTermination(300)
-        for name in ("orders", "bills-partition-1"):
+        for name in ("orders", "bills-partition-0", "bills-partition-1"):
             at = client.progress(name, "billing")
             assert at.acked_to == at.visible == len(entries)
             until(lambda name=name: client.progress(name, "billing").first > len(entries) - 3)  # type: ignore[misc]
-        assert len(rows(live)) == 2 * len(wanted)
+        assert len(rows(live)) == 3 * len(wanted)
+
+
+def bills(live: Live, partition: int) -> list[Any]:
+    return [row for row in rows(live) if row.topic.endswith("bills") and row.partition == partition]
 
 
 def rows(live: Live) -> list[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import hypothesis
@@ -15,7 +16,6 @@ from schemathesis.checks import CHECKS, load_all_checks
 from holdfast.server.http.server import ROUTES
 from tests.kit.examples import examples
 from tests.kit.server.http_world import HttpWorld
-from tests.kit.server.http_world import http as http
 from tests.kit.slices import pick
 
 PHASES = [Phase.reuse, Phase.generate, *pick(test=[], nightly=[Phase.shrink])]
@@ -31,6 +31,13 @@ JUDGES = (
 
 
 @pytest.fixture(scope="module")
+def http() -> Iterator[HttpWorld]:
+    """A server with a binary port: it has non-persistent topics."""
+    with HttpWorld(wire=True) as world:
+        yield world
+
+
+@pytest.fixture(scope="module")
 def schema(http: HttpWorld) -> Any:
     """The page as schemathesis reads it."""
     load_all_checks()
@@ -42,14 +49,20 @@ KNOWN = {
     "namespace": "default",
     "topic": "a",
     "subscription": "s",
+    "exchange": "x",
     "cluster": "standalone",
 }
 
 
+PARTED = "parted"
+"""The topic of requests for partitions."""
+
 THERE = (
+    "/admin/v2/exchanges/public/default/x",
     "/admin/v2/tenants/public",
     "/admin/v2/namespaces/public/default",
     "/admin/v2/persistent/public/default/a/subscription/s",
+    "/admin/v2/non-persistent/public/default/a",
 )
 
 
@@ -65,6 +78,8 @@ def cases(operation: Any) -> SearchStrategy[Any]:
     strategies = [allowed]
     if named:
         there = {name: KNOWN.get(name, 1) for name in named}
+        if "artition" in operation.path and "topic" in there:
+            there["topic"] = PARTED
         strategies.append(operation.as_strategy(path_parameters=there))
     if raw["parameters"] or "requestBody" in raw:
         strategies.append(operation.as_strategy(GenerationMode.NEGATIVE))
@@ -81,6 +96,8 @@ def fuzz(schema: Any, http: HttpWorld, path: str) -> None:
         statuses_met = met.setdefault(f"{method} {path}", set())
         for there in THERE:  # the last one may have deleted it
             http.ask("PUT", there)
+        for domain in ("persistent", "non-persistent"):
+            http.ask("PUT", f"/admin/v2/{domain}/public/default/{PARTED}/partitions", json=2)
 
         @hypothesis.given(case=cases(operation))
         @examples(8, 60, phases=PHASES, suppress_health_check=list(HealthCheck))

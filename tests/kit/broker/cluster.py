@@ -18,17 +18,18 @@ import pytest
 
 import holdfast.broker.broker as broker_module
 from holdfast.broker.broker import Broker
-from holdfast.broker.engine import Missed
 from holdfast.broker.machine import Applied, Machine
 from holdfast.broker.options import BrokerOptions
+from holdfast.cluster import ClusterMember, MemberStatus
 from holdfast.errors import Closed, HoldfastError, NoQuorum
 from holdfast.group import Group, GroupStats, Listener, Member, Position, View
 from tests.kit.broker.judge import Account, Judge
 from tests.kit.broker.work import Work
+from tests.kit.cluster.link import Wires
+from tests.kit.cluster.simulated import sim_member
 from tests.kit.group.checker import Broken, Checker, Recorder
-from tests.kit.ledger.sim_store import SimFiles
 from tests.kit.sim import Sim, SimNode, Weather, storm
-from tests.kit.sim.loop import CURRENT
+from tests.kit.sim.loop import CURRENT, Life
 
 OPTIONS = BrokerOptions(
     roll_entries=30, snapshot_bytes=40_000, snapshot_s=2.0, housekeeping_s=0.5, reserve_bytes=4096
@@ -59,6 +60,10 @@ class RecordedGroup(Group):
     def mcast(self, event: bytes) -> None:
         assert self._recorder is not None
         self._recorder.send(event)
+
+    @property
+    def blocked(self) -> bool:
+        return self._group.blocked
 
     async def drain(self) -> None:
         await self._group.drain()
@@ -120,6 +125,8 @@ REPLICAS: dict[str, Replica] = {}
 class World:
     """The brokers' world, and facts about it that no broker knows."""
 
+    options = OPTIONS
+
     def __init__(self, sim: Sim, pause_s: float) -> None:
         self.sim = sim
         self.pause_s = pause_s
@@ -129,7 +136,10 @@ class World:
         self.states: dict[Position, object] = {}
         self.compared = 0
         self.lives = 0
-        self.brokers: dict[int, Broker] = {}
+        self._serving: dict[int, tuple[Life, Broker]] = {}
+        self.wires = Wires(sim)
+        self.members: dict[int, ClusterMember] = {}
+        self.transfers: list[MemberStatus] = []
         self.ending = False
 
     def compare(self, pos: Position, state: object) -> None:
@@ -138,21 +148,34 @@ class World:
         if self.states.setdefault(pos, state) != state:
             raise Broken(f"I27: two states at {pos}:\n{self.states[pos]}\n{state}")
 
+    def replica(self, node: SimNode) -> Replica:
+        """Return the clients of a node's broker."""
+        return Replica(self, node, 0)
+
     async def program(self, node: SimNode) -> None:
+        replica = self.replica(node)
+        REPLICAS[node.life.name] = replica
+        member = sim_member(self.wires, node, self.sim.nodes, self.options, replica.group)
+        self.members[node.number] = member
         while True:
+            broker = await member.join()
             self.lives += 1
-            replica = Replica(self, node, self.lives)
-            REPLICAS[node.life.name] = replica
+            self.transfers.append(member.status())
             with suppress(Closed, NoQuorum):
-                await replica.live()
+                await replica.live(broker, self.lives)
             await node.clock.sleep(0.05 + 0.2 * node.random.fraction())
 
-    async def missed(self, after: Position, cut: View) -> list[Missed]:
-        """Return missed frames from the simulation's history, because state transfer does not exist yet."""
-        return [
-            item if isinstance(item, View) else (item.position, item.member, item.event)
-            for item in self.sim.missed(after, cut)
-        ]
+    @property
+    def brokers(self) -> dict[int, Broker]:
+        """The brokers that serve, by node; those of crashed lives do not."""
+        return {number: each for number, (life, each) in sorted(self._serving.items()) if life.alive}
+
+    def serves(self, node: SimNode, broker: Broker | None) -> None:
+        """Note the broker of a node, or that it has none."""
+        if broker is None:
+            self._serving.pop(node.number, None)
+        else:
+            self._serving[node.number] = (node.life, broker)
 
     def at_rest(self) -> bool:
         """Return whether all replicas serve, and are at one position."""
@@ -197,26 +220,21 @@ class Replica(Work):
     def note(self, *record: object) -> None:
         self.world.judge.take(list(record))
 
-    async def live(self) -> None:
-        node, world = self.sim_node, self.world
+    def group(self, incarnation: int, view_floor: int) -> Group:
+        assert self.sim_node is not None
+        self.unstable = deque()
+        group = self.sim_node.group(explicit_holds=True, window_bytes=1 << 16, incarnation=incarnation)
+        return RecordedGroup(self, group)
+
+    async def live(self, broker: Broker, life: int) -> None:
+        node, world, self.life = self.sim_node, self.world, life
         assert node is not None
-        broker = await Broker.start(
-            None,
-            OPTIONS,
-            disk=node.disk,
-            files=SimFiles(node.disk, node.clock),
-            clock=node.clock,
-            random=node.random,
-            group=RecordedGroup(self, node.group(explicit_holds=True, window_bytes=1 << 16)),
-            transfer=world.missed,
-            upto="stable",
-        )
         try:
             await self.until_quorate(broker)
             seen = await self.look(broker)
             for sub in self.subscriptions:
                 world.judge.look_at_cursor(sub, set(seen.left[sub]), seen)
-            world.brokers[node.number] = broker
+            world.serves(node, broker)
             watch = asyncio.get_running_loop().create_task(self.until_the_end())
             await self.work(broker)
             await watch
@@ -224,7 +242,7 @@ class Replica(Work):
         except* (Closed, NoQuorum):
             pass
         finally:
-            world.brokers.pop(node.number, None)
+            world.serves(node, None)
             with suppress(HoldfastError):
                 await broker.close()
 

@@ -17,16 +17,21 @@ from holdfast.broker.state import SubscriptionType
 from holdfast.errors import CursorModifying, HoldfastError, Outdated, Timeout
 from tests.kit.broker.dispatch_world import GatedTopic, Inbox, Order, World
 from tests.kit.sim.randomness import SeededRandomness
+from tests.kit.sim.world import EPOCH_NS
 
 ENTRIES = 60
 BATCH = 3
+KEYS = 5
 
 
 class SlowTopic(GatedTopic):
-    """A topic whose reads each take a random time."""
+    """A topic with slow reads; some entries have delivery times."""
 
-    def __init__(self, chance: SeededRandomness) -> None:
-        super().__init__(ENTRIES // 2, BATCH, ledger_entries=7)
+    def __init__(self, chance: SeededRandomness, times: SeededRandomness) -> None:
+        early = {each for each in range(ENTRIES) if times.happens(0.7)}
+        begin_ms = EPOCH_NS // 1_000_000
+        some = {each: begin_ms + times.integer(2500) for each in range(ENTRIES) if each not in early}
+        super().__init__(ENTRIES // 2, BATCH, ledger_entries=7, keys=KEYS, times_ms=some)
         self.chance = chance
 
     async def read(self, ordinal: int, count_max: int, size_max: int) -> Entries:
@@ -121,7 +126,7 @@ class Storm(World):
         order = SlowOrder(SeededRandomness(seed, "order"))
         order.on_apply = self.applied
         super().__init__(
-            topic=SlowTopic(SeededRandomness(seed, "topic")),
+            topic=SlowTopic(SeededRandomness(seed, "topic"), SeededRandomness(seed, "times")),
             order=order,
             throttle=True,
             durable=seed % 2 == 0,
@@ -172,9 +177,24 @@ class Storm(World):
         before = self.deliveries[reset_number, ordinal]
         assert count == before, f"I52: {ordinal} was delivered {before} times before, not {count}"
         self.deliveries[reset_number, ordinal] += 1
-        if inbox.type != "shared":
+        if inbox.type in ("shared", "key_shared"):
+            due_ms, now_ns = self.topic.times_ms.get(ordinal, 0), self.clock.now_ns()
+            assert due_ms <= now_ns // 1_000_000, f"I271: {ordinal} came {due_ms - now_ns / 1e6} ms early"
+        if inbox.type == "key_shared":
+            self.in_order_of_its_key(inbox, ordinal)
+        elif inbox.type != "shared":
             assert ordinal > inbox.last, f"{ordinal} came after {inbox.last}"
             inbox.last = ordinal
+
+    def in_order_of_its_key(self, inbox: Watched, ordinal: int) -> None:
+        """I260, I261: the open entries of its key are with the same consumer."""
+        table, acking = self.dispatcher._table, self.dispatcher._acking
+        for other in range(ordinal % KEYS, self.topic.visible, KEYS):
+            holder = table.holder_of(other)
+            assert holder in (0, inbox.id), f"I260: {ordinal} while {other} of its key is with {holder}"
+            passed = other < ordinal and not holder and not table.is_scheduled(other)
+            if passed and not acking.covered(other, other + 1):
+                raise AssertionError(f"I261: {ordinal} came before {other}, which has the same key")
 
     # -- what happens to the dispatcher ----------------------------------------------------------------
 
@@ -202,7 +222,7 @@ class Storm(World):
 
     def join_one(self) -> None:
         if not self.inboxes:
-            kinds: list[SubscriptionType] = ["shared", "shared", "failover", "exclusive"]
+            kinds: list[SubscriptionType] = ["shared", "key_shared", "failover", "exclusive", "key_shared"]
             self.type = kinds[self.chance.integer(len(kinds))]
         if len(self.inboxes) >= (1 if self.type == "exclusive" else 4):
             return
@@ -240,7 +260,7 @@ class Storm(World):
         inbox = self.any()
         if inbox is None or not inbox.messages:
             return
-        if self.type != "shared" and self.chance.happens(0.4):
+        if self.type in ("failover", "exclusive") and self.chance.happens(0.4):
             message = inbox.messages[self.chance.integer(len(inbox.messages))]
             self.dispatcher.ack_cumulative(message)
             return
@@ -348,6 +368,7 @@ class Storm(World):
         assert stats.backlog == 0, f"lost: {stats.diagnosis}"
         assert not stats.under_revision
         assert stats.pending_entries == stats.replay_entries == stats.delayed_entries == 0
+        assert stats.scheduled_entries == 0
 
 
 def storm(seed: int, steps: int = 200) -> tuple[int, ...]:

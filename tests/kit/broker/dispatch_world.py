@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from typing import Any, TypeVar
 
 from holdfast._core import Batch, Entries, TopicMessage, encode_messages, parse_run, seal_block
@@ -15,6 +15,7 @@ from holdfast.broker.dispatch.dispatcher import Dispatcher
 from holdfast.broker.dispatch.types import DispatchOptions
 from holdfast.broker.dispatch.volatile import VolatileSubscription
 from holdfast.broker.events import Advance, Event, Reset, Revised
+from holdfast.broker.key_shared import KeyShared
 from holdfast.broker.state import SubscriptionType
 from holdfast.errors import HoldfastError, NotFound
 from tests.kit.sim.loop import SimLoop
@@ -53,13 +54,24 @@ class GatedTopic:
 
     name = "persistent://public/default/world"
 
-    def __init__(self, count: int = 0, batch: int = 1, ledger_entries: int = 1 << 30) -> None:
+    def __init__(
+        self,
+        count: int = 0,
+        batch: int = 1,
+        ledger_entries: int = 1 << 30,
+        keys: int = 0,
+        times_ms: Mapping[int, int] | None = None,
+    ) -> None:
+        self.times_ms = times_ms or {}
+        """Delivery times by ordinal."""
         self.first = 0
         self.visible = 0
         self.gate = Gate()
         self.reads: list[tuple[int, int]] = []
         self.failures: deque[Exception] = deque()
         self.damaged: set[int] = set()
+        self._keys = keys
+        """Entries have that many keys in turn; 0: none."""
         self._ledger_entries = ledger_entries
         self._blocks: list[bytes] = []
         self.grow(count, batch)
@@ -68,10 +80,23 @@ class GatedTopic:
         """Add `count` entries, each of `batch` messages named after it."""
         for ordinal in range(len(self._blocks), len(self._blocks) + count):
             payloads = [b"%d.%d" % (ordinal, index) for index in range(batch)]
-            entry = encode_messages(payloads, "producer", ordinal * batch, 0, batch=batch)[0]
+            key = f"key {ordinal % self._keys}" if self._keys else None
+            entry = encode_messages(
+                payloads,
+                "producer",
+                ordinal * batch,
+                0,
+                batch=batch,
+                key=key,
+                deliver_at_ms=self.deliver_at_ms(ordinal),
+            )[0]
             block = seal_block(ENTRY_BLOCK, ordinal % self._ledger_entries, 0, entry)
             self._blocks.append(block + bytes(-len(block) % 8))
         self.visible = len(self._blocks)
+
+    def deliver_at_ms(self, ordinal: int) -> int:
+        """Return the delivery time of a new entry; 0: none."""
+        return self.times_ms.get(ordinal, 0)
 
     def note_damage(self, ordinal: int) -> None:
         self.damaged.add(ordinal)
@@ -205,6 +230,7 @@ class World:
         start: int = 0,
         throttle: bool = False,
         ledger_entries: int = 1 << 30,
+        keys: int = 0,
         topic: GatedTopic | None = None,
         order: Order | None = None,
         durable: bool = False,
@@ -212,7 +238,7 @@ class World:
     ) -> None:
         self.loop = SimLoop(SeededRandomness(1))  # type: ignore[abstract]  # sockets it has none
         self.clock = SimClock(self.loop, 0)
-        self.topic = topic or GatedTopic(entries, batch, ledger_entries)
+        self.topic = topic or GatedTopic(entries, batch, ledger_entries, keys)
         self.order = order or Order()
         self.cursor = self.order.cursor = VolatileSubscription(self.topic, 7, "sub", start)
         self.throttle = Gate()
@@ -260,11 +286,12 @@ class World:
         name: str = "",
         ack_timeout_s: float | None = None,
         again: bool = True,
+        keys: KeyShared | None = None,
     ) -> Inbox:
         """Attach a consumer with these permits; `again`: it gives them again after a clear."""
         inbox = Inbox(self, permits if again else 0)
         name = name or f"consumer {self.dispatcher.consumers + 1}"
-        inbox.id = self.dispatcher.add_consumer(inbox, name, priority, type, ack_timeout_s)
+        inbox.id = self.dispatcher.add_consumer(inbox, name, priority, type, ack_timeout_s, keys)
         if permits:
             self.dispatcher.flow(inbox.id, permits)
         return inbox

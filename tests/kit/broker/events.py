@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -47,6 +47,15 @@ def frame_of(events: Sequence[Event | Publish], time: int) -> bytes:
         else:
             frame.event(event.kind, event.version, event.encode())
     return frame.take(time)
+
+
+def events_in(frame: bytes) -> Iterator[tuple[int, int, bytes]]:
+    """Yield (kind, version, body) of each event of a frame."""
+    at = 16
+    while at < len(frame):
+        size, kind, version = int.from_bytes(frame[at : at + 4], "little"), frame[at + 4], frame[at + 5]
+        yield kind, version, frame[at + 8 : at + 8 + size]
+        at += 8 + size
 
 
 def journaled(log: _core.Log) -> list[tuple[int, int, bytes]]:
@@ -121,6 +130,11 @@ class Rig:
             *state.stages.values(),
             state.sinks,
             state.namespaces,
+            state.announced,
+            state.decided,
+            *state.exchanges.all.values(),
+            state.exchanges.alternates,
+            *state.thinned.values(),
         ):
             part.packed = None
         counters = msgspec.structs.replace(state_codec.broker_part(state), view=0, index=0, time=0)

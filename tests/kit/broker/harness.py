@@ -124,7 +124,9 @@ class Bench:
 
     def handed(self, of: Subscription, client: Client, messages: list[TopicMessage]) -> None:
         self._must_be_safe(of.topic, [shown(message) for message in messages])
-        of.handed(client.name, [shown(message) for message in messages], self.world.clock.monotonic_ns())
+        found = [shown(message) for message in messages]
+        of.require_due(client.name, found, self.world.clock.now_ns())
+        of.handed(client.name, found, self.world.clock.monotonic_ns())
 
     def cleared(self, of: Subscription, client: Client, reset_number: int) -> None:
         of.cleared(client, reset_number, self.world.clock.monotonic_ns())
@@ -183,9 +185,9 @@ class Bench:
                 yield f"{name}: the last id is {stats.last}; it is {last}"
         for where, of in self.subscriptions.items():
             active = [client.name for client in of.clients.values() if client.active]
-            if of.clients and of.type != "shared" and len(active) != 1:
+            if of.clients and of.is_ordered and len(active) != 1:
                 yield f"{where} has consumers, and {active} are active"
-            stuck = of.due()
+            stuck = of.due(self.world.clock.now_ns())
             if stuck and of.ready():
                 names = [client.name for client in of.ready()]
                 yield f"{where} is stuck: {stuck} are due, {names} have room; {self._stats(where)}"
@@ -296,25 +298,35 @@ class Bench:
         return b"<%06d>" % self._serial + b"." * size
 
     async def publish(
-        self, topic: str, name: str, batch: int, messages: list[bytes], key: str | None, at: int, post: bool
+        self,
+        topic: str,
+        name: str,
+        batch: int,
+        messages: list[bytes],
+        key: str | None,
+        at: int,
+        post: bool,
+        delay_ms: int = 0,
     ) -> None:
         """Publish messages of one producer from a sequence number on; `post` does not wait."""
         producer = await self.producer(topic, name, batch)
         model = self.topics[topic]
         at = producer._sequence if post else at
         now_ns = self.world.clock.now_ns()
+        due_ns = (now_ns // 1_000_000 + delay_ms) * 1_000_000 if delay_ms else 0
         places: list[int | None] = []
         for start in range(0, len(messages), batch):
             part = tuple(messages[start : start + batch])
-            places.append(model.publish(Stored(part, key, name, at + start, now_ns)))
+            places.append(model.publish(Stored(part, key, name, at + start, now_ns, due_ns=due_ns)))
         self.sequences[topic, name] = max(self.sequences.get((topic, name), 0), at + len(messages))
         if post:
             await producer.post(messages, key=key)
             return
-        if len(messages) == 1 and batch == 1:
+        if len(messages) == 1 and batch == 1 and not delay_ms:
             ids = [await producer.send(messages[0], key=key, sequence=at)]
         else:
-            ids = await producer.send_many(messages, key=key, sequence=at)
+            after_s = delay_ms / 1000 if delay_ms else None
+            ids = await producer.send_many(messages, key=key, sequence=at, deliver_after=after_s)
         self.harden()
         if len(ids) != len(messages):
             raise Wrong(f"{len(messages)} messages were sent, and {len(ids)} ids came back")
@@ -445,7 +457,7 @@ class Bench:
         topic = self.admin._topic(held.where[0])
         dispatcher = self.broker.dispatcher(topic, topic.state.subscriptions[held.where[1]])
         ordinal, index, size = message.ordinal, message.batch_index, message.batch_size
-        cumulative, keys = of.type != "shared", {held.key}
+        cumulative, keys = of.is_ordered, {held.key}
         if cumulative:
             keys = of.keys_to(held.key)
             whole = index < 0 or index + 1 >= size

@@ -19,7 +19,12 @@ from tests.kit.broker.harness import Attached, Bench, Held, Where
 from tests.kit.broker.model import Subscription, Type
 from tests.kit.broker.worlds import RealWorld, SimWorld, World
 
-SUBSCRIPTIONS: dict[Where, Type] = {("a", "x"): "exclusive", ("a", "s"): "shared", ("b", "f"): "failover"}
+SUBSCRIPTIONS: dict[Where, Type] = {
+    ("a", "x"): "exclusive",
+    ("a", "s"): "shared",
+    ("b", "f"): "failover",
+    ("b", "k"): "key_shared",
+}
 CONSUMERS: list[Where] = [("a", "x"), ("a", "s"), ("b", "f"), ("b", "f"), ("a", "s")]
 """The subscriptions of the consumers that connect at the start, and after a restart."""
 ROLL_ENTRIES = 16
@@ -129,6 +134,11 @@ class BrokerMachine(RuleBasedStateMachine):
         self.last = self.next_run(topic, batch, count, key)
         self.run(self.bench.publish(*self.last, post=post))
 
+    @rule(topic=st.sampled_from("aab"), batch=batches, count=st.integers(1, 4), delay_ms=st.integers(1, 40))
+    def publish_for_later(self, topic: str, batch: int, count: int, delay_ms: int) -> None:
+        run = self.next_run(topic, batch, count, None)
+        self.run(self.bench.publish(*run, post=False, delay_ms=delay_ms))
+
     @precondition(lambda self: self.last is not None)
     @rule(more=st.integers(0, 2))
     def send_again(self, more: int) -> None:
@@ -220,7 +230,7 @@ class BrokerMachine(RuleBasedStateMachine):
         assert each is not None
         self.run(self.bench.take(each, 3))
         chosen = self.in_hand(each, what)
-        if chosen and self.bench.subscriptions[each.where].type != "shared":
+        if chosen and self.bench.subscriptions[each.where].is_ordered:
             self.run(self.bench.ack_cumulative(each, chosen[0], receipt))
 
     @precondition(lambda self: bool(self.bench.held))
@@ -274,7 +284,7 @@ class BrokerMachine(RuleBasedStateMachine):
         of = self.bench.subscriptions[where]
         self.run(self.bench.reset(where, self.place(of, to), each if seek else None))
         if before and each in self.bench.attached:
-            if of.type == "shared":
+            if not of.is_ordered:
                 self.run(self.bench.ack(each, before, receipt=which % 2 == 0))
             else:
                 self.run(self.bench.ack_cumulative(each, before[0], receipt=which % 2 == 0))

@@ -12,7 +12,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-Type = Literal["exclusive", "failover", "shared"]
+Type = Literal["exclusive", "failover", "shared", "key_shared"]
 
 
 class Wrong(AssertionError):
@@ -52,6 +52,8 @@ class Stored:
     """It was published at or after this time, and before that of the next entry."""
     id: tuple[int, int] | None = None
     """The id that a client was told; from then on it does not change."""
+    due_ns: int = 0
+    """Its delivery time, or a little before; 0: none."""
     sure: bool = False
     """It was confirmed, or shown: a crash cannot lose it."""
 
@@ -159,6 +161,8 @@ class Subscription:
     """When each entry was delivered."""
     counts: dict[int, int] = field(default_factory=dict)
     """How often each entry was delivered and returned."""
+    counts_most: dict[int, int] = field(default_factory=dict)
+    """Counts before a restart: the broker remembers them, except perhaps the last redeliveries."""
     late: dict[int, int] = field(default_factory=dict)
     """Entries to be redelivered, and the time before which they must not be."""
     excused: bool = False
@@ -169,6 +173,11 @@ class Subscription:
     """Entries delivered since the last reset; redelivered only if a consumer returned them."""
     read: int = 0
     """With one active consumer: entries below this were delivered since the last reset or rewind."""
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether one consumer is active, and gets the entries in order."""
+        return self.type in ("exclusive", "failover")
 
     # -- what is acknowledged --------------------------------------------------------------------------
 
@@ -232,6 +241,7 @@ class Subscription:
         self.acked = {key for at in range(target) for key in self.topic.entries[at].keys(at)}
         self.doubtful.clear()
         self.forget_deliveries()
+        self.counts_most.clear()
         self.clearing = set(self.clients)
 
     def forget_deliveries(self) -> None:
@@ -263,7 +273,7 @@ class Subscription:
         self.expire(now_ns)
         if client.name in self.clearing:
             self.clearing.remove(client.name)
-        elif self.type != "shared":
+        elif self.is_ordered:
             if not self.excused and not any(at_ns <= now_ns for at_ns in self.late.values()):
                 raise Wrong(f"{client.name} is told to start again without a reason")
             self.rewind()
@@ -278,7 +288,7 @@ class Subscription:
         """Remove a consumer; with one active consumer, or none left, everything starts again."""
         gone = self.clients.pop(name)
         self.gives_back(name)
-        if not self.clients or (self.type != "shared" and gone.active):
+        if not self.clients or (self.is_ordered and gone.active):
             self.rewind()
 
     def nacked(self, ordinal: int, name: str, not_before_ns: int, now_ns: int) -> None:
@@ -287,7 +297,7 @@ class Subscription:
             self.excused |= not_before_ns <= now_ns
 
     def redelivers(self, client: Client) -> None:
-        if self.type == "shared":
+        if not self.is_ordered:
             self.gives_back(client.name)
         elif client.active:
             self.excused = True
@@ -310,16 +320,29 @@ class Subscription:
                 self.comes_back(ordinal, 0)
                 self.excused = True
 
-    def due(self) -> list[int]:
-        """Return the entries to deliver: not acknowledged, and held by no consumer."""
-        return [at for at in self.backlog() if at not in self.pending]
+    def due(self, now_ns: int | None = None) -> list[int]:
+        """Return the entries to deliver: not acknowledged, and held by no consumer.
+
+        With a time, those whose delivery time has not come are left out, where order does not forbid it.
+        """
+        found = [at for at in self.backlog() if at not in self.pending]
+        if now_ns is None or self.is_ordered:
+            return found
+        return [at for at in found if self.topic.entries[at].due_ns <= now_ns]
+
+    def require_due(self, name: str, messages: list[Shown], wall_ns: int) -> None:
+        """Require that the delivery time of all these entries has come, by the wall clock."""
+        for ordinal in sorted({message.key.ordinal for message in messages}):
+            early_ns = self.topic.entries[ordinal].due_ns - wall_ns if ordinal < self.topic.end else 0
+            if not self.is_ordered and early_ns > 0:
+                raise Wrong(f"{name} is handed entry {ordinal} {early_ns} ns before its delivery time")
 
     def ready(self) -> list[Client]:
         """Return the consumers that surely have permits.
 
         A consumer gives permits back with every half of its queue that was received.
         """
-        able = [each for each in self.clients.values() if each.active or self.type == "shared"]
+        able = [each for each in self.clients.values() if each.active or not self.is_ordered]
         return [each for each in able if not each.inbox]
 
     def handed(self, name: str, messages: list[Shown], now_ns: int) -> None:
@@ -350,20 +373,40 @@ class Subscription:
             raise Wrong(f"{what} of reset {shown[0].reset_number}; the cursor is at {self.reset_number}")
         if len(client.inbox) >= client.queue:
             raise Wrong(f"{what}: permits: {len(client.inbox)} of {client.queue} wait there already")
-        if not client.active and self.type != "shared":
+        if not client.active and self.is_ordered:
             raise Wrong(f"{what}: it is not the active one")
         if ordinal in self.pending:
             raise Wrong(f"{what}, which {self.pending[ordinal]} has")
+        if ordinal in self.counts_most:
+            count, most = shown[0].redeliveries, self.counts_most.pop(ordinal)
+            if not self.counts.get(ordinal, 0) <= count <= most + self.counts.get(ordinal, 0):
+                raise Wrong(f"{what}: redelivery count {count} after a restart; it was {most} before")
+            self.counts[ordinal] = count
         self._judge_messages(what, entry, ordinal, shown)
         if ordinal in self.seen and ordinal not in self.counts:
             raise Wrong(f"{what}, which was delivered before, and not returned")
         if self.late.get(ordinal, 0) > now_ns:
             raise Wrong(f"{what} {self.late[ordinal] - now_ns} ns too early")
         missed = [at for at in self.due() if self.read <= at < ordinal and at not in self.late]
-        if self.type != "shared" and missed:
+        if self.is_ordered and missed:
             raise Wrong(f"{what}: order: {missed} were passed over")
+        if self.type == "key_shared":
+            self._judge_key(client, what, ordinal)
         self.seen.add(ordinal)
         self.read = max(self.read, ordinal + 1)
+
+    def _judge_key(self, client: Client, what: str, ordinal: int) -> None:
+        """I260, I261: the open entries of a key are with one consumer."""
+        name = self.topic.entries[ordinal].name
+        if name is None:
+            return
+        same = [at for at in self.backlog() if self.topic.entries[at].name == name]
+        elsewhere = [at for at in same if self.pending.get(at, client.name) != client.name]
+        if elsewhere:
+            raise Wrong(f"{what}: key: {self.pending[elsewhere[0]]} has {elsewhere} of the same key")
+        passed = [at for at in same if at < ordinal and at not in self.pending]
+        if passed and not any(self.topic.entries[at].keys(at) & self.doubtful for at in passed):
+            raise Wrong(f"{what}: key: {passed} of the same key were passed over")
 
     def _judge_messages(self, what: str, entry: Stored, ordinal: int, shown: list[Shown]) -> None:
         """Require the unacknowledged messages; one acknowledged without a receipt may be missing."""
@@ -392,7 +435,11 @@ class Subscription:
 
     def restarted(self) -> None:
         self.clients.clear()
+        for ordinal in self.pending:
+            self.counts[ordinal] = self.counts.get(ordinal, 0) + 1
+        most = {at: self.counts.get(at, 0) + self.counts_most.get(at, 0) for at in range(self.topic.end)}
         self.forget_deliveries()
+        self.counts_most = most
 
     def recovered(self, reset_number: int, left: set[Key]) -> None:
         """After a crash, take over the broker's cursor, and require that it is possible."""

@@ -353,13 +353,14 @@ def the_backlog_counts_individual_acks(patch: Patch) -> None:
 
 @mutant
 def reads_of_an_older_revision_are_used(patch: Patch) -> None:
-    """Two rules guard this: the revision, and abandoning reads. The mutant breaks both."""
+    """Three rules guard this: revision, abandoned reads, resets that are not stable. All are broken."""
 
     def is_outdated(self: RevisionController, revision: Revision) -> bool:
         return False
 
     patch.setattr(RevisionController, "is_outdated", is_outdated)
     patch.setattr(Reading, "leave_behind", lambda self: None)
+    patch.setattr(Reading, "_is_moving", lambda self: False)
 
 
 @mutant

@@ -6,6 +6,8 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from holdfast.broker.events import (
     Ack,
     Advance,
@@ -17,14 +19,22 @@ from holdfast.broker.events import (
     Fence,
     LedgerRoll,
     LedgerTrim,
+    MemberAnnounce,
     NamespaceCreate,
     NamespaceDelete,
     NamespaceUpdate,
+    OptionsChange,
+    OptionsSet,
+    OwnershipAsk,
+    OwnershipRelease,
+    OwnershipReturn,
     PolicySet,
     ProducerClose,
     ProducerOpen,
+    RedeliveryNote,
     Reset,
     SchemaAdd,
+    SchemaDelete,
     SinkCommit,
     SinkForget,
     StageAppend,
@@ -38,12 +48,19 @@ from holdfast.broker.events import (
     TimeRepair,
     TopicCreate,
     TopicDelete,
+    TopicsReady,
     TopicTerminate,
     TopicTruncate,
+    Unload,
+    UnreplicatedSet,
+    UpdateBegin,
 )
+from holdfast.broker.key_shared import KeyShared
+from holdfast.broker.member_state import MemberInfo
 from holdfast.broker.state import Policies
 from holdfast.group import Member
 from holdfast.names import topic_name
+from tests.kit.broker import storm_partitions, storm_routing
 from tests.kit.broker.events import ME, OTHER, Publish, Rig
 
 
@@ -60,7 +77,7 @@ class Storm:
     def run(self, frames: int, look: Callable[[Rig], None] | None = None) -> Rig:
         for _ in range(frames):
             if self.rng.random() < 0.04:
-                members = self.rng.choice([(ME,), (ME, OTHER), (OTHER,)])
+                members = self.rng.choice([(ME,), (ME, OTHER), (ME, OTHER), (ME, OTHER), (OTHER,)])
                 self.rig.enter(*members, unclean=self.rng.random() < 0.3)
             else:
                 member = self.rng.choice([ME, OTHER])
@@ -90,6 +107,7 @@ class Storm:
         make: Callable[[], Event] = rng.choice(
             [
                 self.topic_event,
+                self.topic_event,
                 self.ack,
                 self.ack,
                 self.ack,
@@ -97,8 +115,13 @@ class Storm:
                 self.stage,
                 self.stage,
                 self.namespace,
+                lambda: self.cluster(member),
+                lambda: storm_routing.event(rng, state),
+                lambda: (storm_partitions if rng.random() < 0.6 else storm_routing).event(rng, state),
                 lambda: self.session(member),
                 lambda: self.session(member),
+                lambda: self.ownership(member),
+                lambda: self.ownership(member),
                 lambda: SubscriptionCreate(
                     self.pick(state.topics), rng.choice("abc"), rng.choice([-1, 0, self.ordinal()])
                 ),
@@ -129,6 +152,29 @@ class Storm:
             ]
         return rng.choice(choices)
 
+    def cluster(self, member: Member) -> Event:
+        rng = self.rng
+        if rng.random() < 0.3:
+            known = self.rig.machine.state.topics
+            lacking = [each.id for each in known.values() if member in each.unready]
+            if lacking and rng.random() < 0.7:
+                return TopicsReady(member, [rng.choice(lacking), 99])
+            return UpdateBegin(member, [*known][: rng.randrange(1, 4)])
+        if rng.random() < 0.15:  # of its node, sometimes of another; also names that topics have
+            node, name = rng.choice([member.node, member.node, 3]), rng.choice([self.topic_name(), "u", "v"])
+            return UnreplicatedSet(topic_name(name), node, rng.random() < 0.2, rng.random() < 0.6)
+        if rng.random() < 0.5:
+            return OptionsSet({rng.choice("abc"): rng.choice([1, 2.5, True])}, rng.random() < 0.5)
+        if rng.random() < 0.3:
+            return OptionsChange({rng.choice("abc"): rng.choice([1, 2.5, True])}, [rng.choice("abc")])
+        facts = rng.choice([("1.0", {10: 2, 2: 1}), ("1.1", {2: 1, 10: 2, 99: 1})])
+        sender = member if rng.random() < 0.9 else rng.choice([ME, OTHER])
+        return MemberAnnounce(
+            MemberInfo(
+                sender, rng.choice("mn"), program=facts[0], versions=facts[1], listeners={"a": ("u", "v")}
+            )
+        )
+
     def topic_name(self) -> str:
         name = self.rng.choice("wxyz")
         return topic_name(name if self.rng.random() < 0.7 else f"t/n/{name}")
@@ -140,12 +186,14 @@ class Storm:
         entries = [rng.randbytes(rng.randrange(40)) for _ in range(rng.randrange(1, 6))]
         if topic is None or producer is None:
             return Publish(99, 1, entries)
+        if topic.id in state.exchanges:
+            entries = storm_routing.entries(rng, len(entries))
         sequence = rng.randrange(40)
         return Publish(topic.id, producer.session, entries, producer.epoch, producer.name, sequence)
 
     def topic_event(self) -> Event:
         rng, state = self.rng, self.rig.machine.state
-        topic = self.pick(state.topics)
+        topic = self.pick(each for each in state.topics if each not in state.exchanges)
         table = state.topics[topic].ledgers if topic else None
         policies = Policies(
             retention_bytes=rng.choice([None, -1, 0, 200]),
@@ -161,13 +209,16 @@ class Storm:
             LedgerTrim(topic, rng.choice([0, 100]), rng.choice([0, 1 << 35])),
             LedgerTrim(topic),
             PolicySet(topic, policies, rng.choice([None, ["deduplication"], ["retention_s"]])),
-            DeduplicationForget(topic, rng.choice("pqr")),
+            *[DeduplicationForget(topic, name) for name in "pqr"],
+            *[DeduplicationForget(topic, name) for name in "pqr"],
             DeduplicationExpire(topic, max(0, self.rig.time - rng.choice([0, 2000, 1 << 35]))),
-            SchemaAdd(topic, rng.choice([b"a", b"b", b"c"])),
+            SchemaAdd(topic, rng.choice([b"a", b"b", b"c"]), rng.choice([None, 0, 1])),
+            SchemaDelete(topic),
+            Unload(*rng.choice([(topic, ""), (0, "public/default"), (topic, "x/y")])),
         ]
-        if rng.random() < 0.02:
+        if rng.random() < 0.03:
             return TimeRepair(max(0, self.rig.machine.log.time - rng.choice([0, 500, 5000])))
-        if rng.random() < 0.1:
+        if rng.random() < 0.15:
             choices = [TopicDelete(topic, rng.random() < 0.5), TopicTerminate(topic), TopicTruncate(topic)]
         return rng.choice(choices)
 
@@ -199,13 +250,71 @@ class Storm:
             ]
         )
 
+    def ownership(self, member: Member) -> Event:
+        rng, state = self.rng, self.rig.machine.state
+        if rng.random() < 0.15:
+            return self.redelivery_note()
+        known = state.subscriptions
+        aside = [each.id for each in known.values() if member in each.idle or member in each.held]
+        subscription = known.get(self.pick(aside if rng.random() < 0.7 else known))
+        if subscription is None:
+            return self.to_release(member)
+        low, number = subscription.acks.acked_to, subscription.reset_number - (rng.random() < 0.1)
+        if member in subscription.idle and rng.random() < 0.5:
+            return OwnershipAsk(subscription.id, member, [*subscription.full])
+        ranges = [(low, low + rng.randrange(1, 30))]
+        return OwnershipReturn(subscription.id, member, max(number, 0), ranges, [(low, 1)])
+
+    def redelivery_note(self) -> Event:
+        """Also of entries that are acknowledged, or not there."""
+        rng, known = self.rng, self.rig.machine.state.subscriptions
+        subscription = known.get(self.pick(known))
+        if subscription is None:
+            return RedeliveryNote(99, 0)
+        low, number = subscription.acks.acked_to, subscription.reset_number - (rng.random() < 0.1)
+        counts = [(max(0, low - 3) + rng.randrange(30), rng.randrange(1, 4)) for _ in range(3)]
+        return RedeliveryNote(subscription.id, max(number, 0), counts)
+
+    def to_release(self, member: Member) -> Event:
+        rng, known = self.rng, self.rig.machine.state.subscriptions
+        mine = [each.id for each in known.values() if each.owner == member and len(each.attached) > 1]
+        subscription = known.get(self.pick(mine if rng.random() < 0.9 else known))
+        if subscription is None:
+            return self.join(member)
+        low, taken = subscription.acks.acked_to, subscription.taken - (rng.random() < 0.2)
+        number = subscription.reset_number - (rng.random() < 0.1)
+        ends = sorted({low + rng.randrange(30) for _ in range(6)})
+        ranges = list(zip(ends[::2], ends[1::2], strict=False))
+        counts, idle = [(low + rng.randrange(30), rng.randrange(1, 4))], rng.random() < 0.5
+        event = OwnershipRelease(
+            subscription.id, max(taken, 0), member, max(number, 0), ranges, counts, ranges, idle
+        )
+        if subscription.type != "key_shared":
+            return event
+        hashes = rng.randbytes(2 * sum(end - first for first, end in ranges))
+        full = [each for each in subscription.consumers if rng.random() < 0.3]
+        to = rng.choice([None, *subscription.attached])
+        return msgspec.structs.replace(event, hashes=hashes, full=full, to=to)
+
+    def join(self, member: Member) -> Event:
+        """Join a subscription that is shared, or that shares keys (I263, I264)."""
+        rng = self.rng
+        id_ = self.pick(self.rig.machine.state.subscriptions)
+        if id_ % 2:
+            return ConsumerJoin(id_, "c", "shared", 0, member)
+        first = rng.randrange(4)
+        sticky = KeyShared(((first, first + rng.randrange(3)),), rng.random() < 0.1)
+        return ConsumerJoin(id_, "c", "key_shared", 0, member, KeyShared() if id_ % 4 else sticky)
+
     def session(self, member: Member) -> Event:
         rng, state = self.rng, self.rig.machine.state
         if rng.random() < 0.35:
             session = self.pick(state.sessions)
             return rng.choice([ProducerClose(session), ConsumerLeave(session)])
-        if rng.random() < 0.4:
-            kind: Any = rng.choice(["exclusive", "failover", "shared", "shared"])
+        if rng.random() < 0.05:
+            return self.join(member)
+        if rng.random() < 0.5:
+            kind: Any = rng.choice(["exclusive", "failover", "shared", "shared", "shared"])
             return ConsumerJoin(self.pick(state.subscriptions), "c", kind, rng.randrange(2), member)
         access: Any = rng.choice(
             ["shared"] * 6

@@ -13,7 +13,7 @@ from typing import Any
 
 from holdfast.broker.api.consumer import Consumer, Start
 from holdfast.broker.broker import Broker
-from holdfast.errors import Exists, Timeout
+from holdfast.errors import Busy, Exists, Timeout
 from tests.kit.broker.judge import ID, PLACES, Seen, content
 
 ALL = 1 << 30
@@ -61,7 +61,11 @@ class Work:
         """Return all contents at one moment; read again if a trim came in between."""
         while True:
             before = [broker.admin._topic(topic).first for topic in TOPICS]
-            seen = await self.look_once(broker)
+            try:
+                seen = await self.look_once(broker)
+            except Busy:  # this member is being updated, and does not have all ledgers yet
+                await broker.clock.sleep(0.05)
+                continue
             if before == [broker.admin._topic(topic).first for topic in TOPICS]:
                 return seen
 

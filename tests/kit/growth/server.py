@@ -26,6 +26,7 @@ from tests.kit.growth import watched
 from tests.kit.growth.figures import BYTES, COUNT, MEMORY, OBJECTS, Kind, Run
 from tests.kit.processes import private_memory, until
 from tests.kit.served import Served
+from tests.kit.server.definitions import definition
 from tests.kit.server.wire_raw import Raw, Type, frame_of, full, id_of
 
 AGE_S = 0.1
@@ -281,7 +282,9 @@ class ServerMonths:
                 with self.raw() as other:
                     other.produce(topic)
                 for version in range(3):
-                    schema = pb.Schema(name=topic, type=pb.Schema.String, schema_data=b"v%d" % version)
+                    schema = pb.Schema(
+                        name=topic, type=pb.Schema.Json, schema_data=definition(mark=f"v{version}")
+                    )
                     answer = Type.GET_OR_CREATE_SCHEMA_RESPONSE
                     raw.ask(Type.GET_OR_CREATE_SCHEMA, answer, topic=full(topic), schema=schema)
             raw.ask(

@@ -25,6 +25,7 @@ from holdfast.broker.events import SchemaAdd
 from holdfast.protocol import pulsar_pb2 as pb
 from holdfast.server.pulsar.connection import Connection
 from tests.kit.server.cost_world import CostWorld, held
+from tests.kit.server.definitions import definition
 from tests.kit.server.wire_raw import Raw, Type, frame_of, full
 
 PIPELINED = 60
@@ -102,7 +103,7 @@ class Population:
         broker = self.world.broker
         async with broker.producer("t") as producer:
             await producer.send_many([b"x" * 50] * 500)
-        schema = pb.Schema(name="s", schema_data=bytes(100_000), type=pb.Schema.Json)
+        schema = pb.Schema(name="s", schema_data=definition(100_000), type=pb.Schema.Json)
         await broker.engine.submit(SchemaAdd(broker.topic(full("t")).state.id, schema.SerializeToString()))
 
     def rest(self) -> None:
@@ -398,7 +399,11 @@ COMMANDS: list[Row] = [
         joined,
     ),
     plain(Type.GET_SCHEMA, topic=full("t")),
-    plain(Type.GET_OR_CREATE_SCHEMA, topic=full("t"), schema={"name": "x", "schema_data": b"", "type": 2}),
+    plain(
+        Type.GET_OR_CREATE_SCHEMA,
+        topic=full("t"),
+        schema={"name": "x", "schema_data": definition(), "type": 2},
+    ),
     Row(Type.SEND, lambda at, n: sent(n), producing, per_head=50),
     Row(Type.SEND, lambda at, n: sent(n), words="of no producer"),
     Row(Type.ACK, lambda at, n: acked(at, [at.ids[n]]), joined),
@@ -517,7 +522,7 @@ LARGEST: list[Row] = [
             b"",
             request_id=n,
             topic=full("t"),
-            schema={"name": "x", "schema_data": bytes(MIB - 200), "type": 2},
+            schema={"name": "x", "schema_data": definition(MIB - 200), "type": 2},
         ),
         words="of a megabyte",
     ),

@@ -161,7 +161,8 @@ LISTS: tuple[str, ...] = (
     "/metrics",
     "/metrics/",
 )
-LISTS += ("/internal-info", "/backlog", "/subscriptions", "/openapi.json")
+LISTS += ("/internal-info", "/backlog", "/subscriptions", "/openapi.json", "/destinations", "/load-report")
+LISTS += ("/schema", "/schema/{version}", "/schemas")  # as large as the definitions that were sent
 
 
 def a_route(route: Route, count: int, large: Population) -> None:

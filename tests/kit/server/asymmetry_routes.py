@@ -12,9 +12,11 @@ from tests.kit.server.asymmetry import PATIENCE_S, Cost, Counting, Population, q
 
 PARTS = {"tenant": "public", "namespace": "default", "topic": "t", "subscription": "s"}
 PARTS |= {"cluster": "standalone", "ledger": "1", "entry": "1", "timestamp": "1", "seconds": "1"}
-PARTS |= {"count": "1", "position": "1"}
+PARTS |= {"bundle": "0x00000000_0xffffffff", "setting": "broker.roll_entries", "value": "1048576"}
+PARTS |= {"version": "0", "count": "1", "position": "1", "exchange": "x", "node": "1"}
 ROUTES_PIPELINED = 20
-UNTOUCHED = ("DELETE", "/unload", "/terminate", "/truncate")
+UNTOUCHED: tuple[str, ...] = ("DELETE", "/unload", "/terminate", "/truncate", "/purge", "/drain", "/take")
+UNTOUCHED += ("/clearBacklog", "/unsubscribe", "/all_subscription")
 """Routes that would delete what other rows need: they are tried on a topic that does not exist."""
 
 

@@ -28,6 +28,7 @@ from tests.kit.server.asymmetry import (
     with_long_texts,
 )
 from tests.kit.server.asymmetry_routes import ROUTES_PIPELINED, route_request
+from tests.kit.server.definitions import definition
 from tests.kit.server.wire_raw import Raw, Type, frame_of, full, stuffed
 
 STUFFED_BYTES = 60_000
@@ -67,7 +68,7 @@ def schema(raw: Raw) -> None:
         Type.GET_OR_CREATE_SCHEMA,
         Type.GET_OR_CREATE_SCHEMA_RESPONSE,
         topic=full("attacked"),
-        schema={"name": "x", "schema_data": bytes(400_000), "type": 2},
+        schema={"name": "x", "schema_data": definition(400_000), "type": 2},
     )
 
 

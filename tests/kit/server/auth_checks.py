@@ -226,7 +226,10 @@ def places_above_a_topic() -> None:
     assert not RULES.allows_broker("owner")
     assert RULES.allows_any("stock-7", "persistent://shop/eu/orders")
     assert not RULES.allows_any("stock-7", "persistent://shop/eu/other")
-    assert not RULES.allows("billing", "consume", "non-persistent://shop/eu/orders")
+    assert RULES.allows("billing", "consume", "non-persistent://shop/eu/orders")
+    assert not RULES.allows("billing", "consume", "non-persistent://other/eu/orders")
+    assert not RULES.allows("billing", "consume", "odd://shop/eu/orders")
+    assert not RULES.allows("billing", "consume", "non-shop/eu/orders")
 
 
 def what_the_protocol_asks() -> None:

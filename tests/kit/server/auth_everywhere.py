@@ -73,9 +73,11 @@ NAMING = [route for route in CLOSED if "{" in route.path]
 
 def path_of(route: Route, **parts: str) -> str:
     values = {"tenant": "public", "namespace": "default", "topic": "orders", "subscription": "s"}
+    values |= {"exchange": "orders"}
     path = route.path
     for name, parameter in PATH.items():
-        value = (values | parts).get(name, "1" if parameter.type == "integer" else "standalone")
+        other = "1" if parameter.type == "integer" else next(iter(parameter.choices), "standalone")
+        value = (values | parts).get(name, other)
         path = path.replace(f"{{{name}}}", value)
     assert "{" not in path
     return path

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from holdfast.server import config, logs, settings
+from holdfast.server import conflicts, logs, settings
 from holdfast.server.auth import authorization, tokens
 from holdfast.server.auth.access import Access
 from holdfast.server.auth.authentication import Authenticator
@@ -238,7 +238,7 @@ MUTANTS: dict[str, Broken] = {
         {},
     ),
     "an empty host listens everywhere": (
-        config,
+        conflicts,
         "_listen_conflicts",
         "if not listen.host:",
         "if False:",
@@ -246,7 +246,7 @@ MUTANTS: dict[str, Broken] = {
         {"tmp_path": True},
     ),
     "keys without their method are accepted": (
-        config,
+        conflicts,
         "_authentication_conflicts",
         "if named and method not in authentication.methods:",
         "if False:",

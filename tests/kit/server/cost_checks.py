@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -160,6 +161,24 @@ def the_program_is_left_out_of_garbage_collections() -> None:
         running.keep_for_good()
         assert gc.get_freeze_count() > before / 2
         assert len(gc.get_objects()) < before / 2
+    finally:
+        gc.unfreeze()
+
+
+def the_broker_of_a_lost_member_is_collected() -> None:
+    """A member that serves again frees the objects of its last broker."""
+
+    class Broker:
+        def __init__(self) -> None:
+            self.itself = self
+
+    try:
+        last = Broker()
+        seen = weakref.ref(last)
+        running.keep_for_good()
+        del last
+        running.keep_for_good()
+        assert seen() is None
     finally:
         gc.unfreeze()
 

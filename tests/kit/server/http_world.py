@@ -8,8 +8,8 @@ import json
 import math
 import tempfile
 import threading
-from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 from unittest import mock
@@ -18,7 +18,9 @@ import aiohttp
 import pytest
 
 from holdfast.broker import Broker, BrokerOptions
+from holdfast.group import Group
 from holdfast.server import Server, ServerOptions
+from holdfast.server.cluster_view import ClusterView
 from holdfast.server.http import HttpOptions, HttpServer
 
 Answered = TypeVar("Answered")
@@ -60,9 +62,18 @@ class Elsewhere:
 class HttpWorld:
     """A broker with an HTTP server; its loop runs in a thread."""
 
-    def __init__(self, http: HttpOptions | None = None, wire: bool = False, **options: Any) -> None:
+    def __init__(
+        self,
+        http: HttpOptions | None = None,
+        wire: bool | ServerOptions = False,
+        group: Group | None = None,
+        cluster: Callable[[Broker], ClusterView] | None = None,
+        **options: Any,
+    ) -> None:
         self._http = http or HttpOptions(port=0, broker_url="pulsar://127.0.0.1:6650", flight=Elsewhere())
-        self._wire = wire
+        self._wire = ServerOptions(port=0) if wire is True else wire
+        self._group = group
+        self._cluster = cluster
         small: dict[str, Any] = {"reserve_bytes": 1 << 20, "journal_bytes": 1 << 20, "sync": "os"}
         self._options = BrokerOptions(**{**small, "require_namespaces": True, **options})
         self._loop = asyncio.new_event_loop()
@@ -89,10 +100,12 @@ class HttpWorld:
         # A page of metrics shows the state before the request, also on a slow machine.
         self._parts.enter_context(mock.patch("holdfast.server.http.scraping.SMALL_S", math.inf))
         directory = self._parts.enter_context(tempfile.TemporaryDirectory(dir="/dev/shm"))
-        self.broker = await Broker.start(Path(directory), self._options)
+        self.broker = await Broker.start(Path(directory), self._options, group=self._group)
         self._parts.push_async_callback(self.broker.close)
         if self._wire:
-            self.wire = await self._parts.enter_async_context(Server(self.broker, ServerOptions(port=0)))
+            self.wire = await self._parts.enter_async_context(Server(self.broker, self._wire))
+        if self._cluster is not None:
+            self._http = replace(self._http, cluster=self._cluster(self.broker))
         self.server = HttpServer(self.broker, self._http, self.wire)
         await self.server.start()
         self._parts.push_async_callback(self.server.stop, 2.0)
@@ -139,6 +152,15 @@ class HttpWorld:
         async with self.broker.producer(name, batch=batch) as p:
             if messages:
                 await p.send_many([b"message %d" % number for number in range(messages)])
+
+    def publish(self, name: str, data: bytes = b"x") -> None:
+        """Publish one message."""
+
+        async def work() -> None:
+            async with self.broker.producer(name) as p:
+                await p.send(data)
+
+        self.run(work())
 
     def backlog(self, path: str, subscription: str = "s") -> int:
         return int(self.get(f"{path}/stats")["subscriptions"][subscription]["msgBacklog"])

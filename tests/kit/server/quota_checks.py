@@ -16,6 +16,7 @@ from holdfast.errors import LimitReached
 from holdfast.protocol import pulsar_pb2 as pb
 from holdfast.server.config import Limits
 from tests.kit.server.cost_world import CostWorld
+from tests.kit.server.definitions import definition
 from tests.kit.server.wire_raw import Raw, Type, full
 
 
@@ -70,8 +71,8 @@ class Clients:
             Type.PRODUCER, Type.PRODUCER_SUCCESS, topic=full("t"), producer_id=100 + number, **more
         )
 
-    def schema(self, number: int, size: int = 10) -> str:
-        schema = {"name": f"{number}", "type": 2, "schema_data": bytes(size)}
+    def schema(self, number: int, size: int = 40) -> str:
+        schema = {"name": f"{number}", "type": 2, "schema_data": definition(size, f"{number}")}
         kind, answer = Type.GET_OR_CREATE_SCHEMA, Type.GET_OR_CREATE_SCHEMA_RESPONSE
         return self.told(kind, answer, topic=full("t"), schema=schema)
 
@@ -157,7 +158,9 @@ def what_is_deleted_is_not_held() -> None:
         clients = Clients(world)
         for number in range(2):
             assert clients.topic_by_http(0) == ""
-            schema = pb.Schema(name="t", type=pb.Schema.String, schema_data=b"%b %d" % (mark, number))
+            schema = pb.Schema(
+                name="t", type=pb.Schema.Json, schema_data=definition(100, f"{mark.decode()} {number}")
+            )
             answer = Type.GET_OR_CREATE_SCHEMA_RESPONSE
             assert clients.told(Type.GET_OR_CREATE_SCHEMA, answer, topic=full("h0"), schema=schema) == ""
             assert number or held() >= 1

@@ -275,6 +275,31 @@ def topics_that_come_and_go(at: Wire) -> None:
     at.raw.silent()
 
 
+def every_partition_is_watched(at: Wire) -> None:
+    """I88: a pattern that matches a topic has all its partitions, and later ones."""
+    admin, whole = at.admin, full(f"{at.topic}-whole")
+    pattern = f"public/default/{at.topic}-w[a-z]*"
+    admin.create_partitioned_topic(whole, 2)
+    answer = at.raw.watch(pattern, 8)
+    assert list(answer.topic) == [f"{whole}-partition-{n}" for n in range(2)]
+    admin.grow_partitions(whole, 4)
+    update = at.raw.expect(Type.WATCH_TOPIC_UPDATE)
+    assert sorted(update.new_topics) == [f"{whole}-partition-{n}" for n in (2, 3)]
+    names = [f"{whole}-partition-{n}" for n in range(4)]
+    assert update.topics_hash == hash_of(names)
+    asked = at.raw.ask(
+        Type.GET_TOPICS_OF_NAMESPACE,
+        Type.GET_TOPICS_OF_NAMESPACE_RESPONSE,
+        namespace="public/default",
+        topics_pattern=pattern,
+    )
+    assert (sorted(asked.topics), asked.topics_hash) == (names, update.topics_hash)
+    admin.delete_partitioned_topic(whole)
+    gone = at.raw.expect(Type.WATCH_TOPIC_UPDATE)
+    assert (sorted(gone.deleted_topics), gone.topics_hash) == (names, hash_of([]))
+    at.raw.unwatch(8)
+
+
 def many_topics_come_at_once(at: Wire) -> None:
     """I88: also while the watch opens, and from any creator."""
     count = 60
@@ -404,6 +429,7 @@ CHECKS: dict[str, Check] = {
     "a watch hears only of what comes": topics_that_come_and_go,
     "a watch is told nothing more": many_topics_come_at_once,
     "all that is watched stays": watches_of_one_pattern_are_one,
+    "a partition is left out of a pattern": every_partition_is_watched,
 }
 """Checks by the mutant that must fail them."""
 FURTHER: tuple[Check, ...] = (

@@ -11,6 +11,7 @@ from typing import Any
 
 from holdfast._core import encode_messages
 from holdfast.protocol import pulsar_pb2 as pb
+from tests.kit.server.definitions import definition
 
 Type = pb.BaseCommand
 PATIENCE_S = 10.0
@@ -84,7 +85,7 @@ class Raw:
             Type.GET_OR_CREATE_SCHEMA,
             Type.GET_OR_CREATE_SCHEMA_RESPONSE,
             topic=full(topic),
-            schema={"name": "x", "schema_data": bytes(size), "type": 2},
+            schema={"name": "x", "schema_data": definition(size), "type": 2},
         )
         return stuffed(frame_of(Type.GET_SCHEMA, topic=full(topic), request_id=1), size)
 

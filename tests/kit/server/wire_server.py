@@ -14,11 +14,12 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from holdfast import MessageId, NoSpace
-from holdfast.broker import Broker, Notice, TopicGone
+from holdfast.broker import Broker, ConsumerStats, Notice, TopicGone
 from holdfast.broker.dispatch.reset import Resetting
 from holdfast.broker.dispatch.volatile import VolatileSubscriptions
 from holdfast.broker.topic import Topic
@@ -28,11 +29,16 @@ from holdfast.server.pulsar import delivery as sink
 from holdfast.server.pulsar.connection import Connection
 from holdfast.server.pulsar.consumers import Consumers
 from holdfast.server.pulsar.delivery import WireConsumer
+from holdfast.server.pulsar.patterns import Shown, TopicPattern
 from holdfast.server.pulsar.watching import Watches, Watching
 
 _CARRY_OUT = Resetting._carry_out
 _SETTLED = Watching.settled
 _RELEASE = VolatileSubscriptions.release
+
+
+def _keys(consumer: ConsumerStats) -> dict[str, Any]:
+    return {} if consumer.keys is None else asdict(consumer.keys)
 
 
 class Door:
@@ -60,15 +66,49 @@ class Door:
             "holes": stats.individually_acknowledged,
             "partly": stats.partly_acknowledged,
             "consumers": [] if dispatch is None else [each.name for each in dispatch.consumers],
+            "keys": {} if dispatch is None else {each.name: _keys(each) for each in dispatch.consumers},
+            "diagnosis": "" if dispatch is None else dispatch.diagnosis.reason,
             "pending": 0 if dispatch is None else dispatch.pending_entries,
             "dropped": 0 if dispatch is None else dispatch.reads_dropped,
             "permits": 0 if dispatch is None else sum(each.permits for each in dispatch.consumers),
+            "scheduled": 0 if dispatch is None else dispatch.scheduled_entries,
             "reason": "" if dispatch is None else dispatch.diagnosis.reason,
         }
+
+    async def limit_delays(self, topic: str, most_s: float) -> None:
+        """Refuse messages with a longer delay from producers that are opened from now on."""
+        await self._broker.admin.set_policies(topic_name(topic), delayed_most_s=most_s)
 
     async def reset_to(self, topic: str, subscription: str, ledger: int, entry: int) -> None:
         """Reset to a position, as `resetcursor` does."""
         await self._broker.admin.reset(topic, subscription, MessageId(ledger, entry))
+
+    async def exchange(self, name: str) -> dict[str, Any]:
+        """Return stats of an exchange."""
+        return asdict(self._broker.admin.exchange_stats(name))
+
+    async def reject_at(
+        self, topic: str, subscription: str, ledger: int, entry: int, batch: int = -1
+    ) -> bool:
+        """Reject a message, as a client does over HTTP."""
+        return await self._broker.admin.reject(topic, subscription, MessageId(ledger, entry, batch))
+
+    async def passing(self, name: str) -> dict[str, Any]:
+        """Return counts of a non-persistent topic; nothing if it does not exist."""
+        topic = self._server.non_persistent.topics.get(name)
+        if topic is None:
+            return {}
+        subscriptions = topic.subscriptions.items()
+        return {
+            "in": topic.meter.messages,
+            "dropped": topic.meter.dropped,
+            "permits": {key: sum(one.permits for one in each.consumers) for key, each in subscriptions},
+            "dropped_of": {key: each.meter.dropped for key, each in subscriptions},
+        }
+
+    async def expel_passing(self, name: str) -> int:
+        """Close the clients of a non-persistent topic."""
+        return self._server.non_persistent.expel(self._server.non_persistent.topics[name])
 
     async def unload(self, topic: str) -> int:
         return self._server.unload(self._broker.topic(topic_name(topic)))
@@ -207,6 +247,10 @@ def _only_what_comes(self: Watching, notices: Sequence[Notice]) -> None:
     _SETTLED(self, [each for each in notices if not isinstance(each, TopicGone)])
 
 
+def _one_of_each(self: TopicPattern, shown: Shown) -> list[str]:
+    return [shown.topics[name][0] for name in self._pattern.select(shown.names)]
+
+
 MUTANTS: dict[str, Callable[[], None]] = {
     "seek leaves the consumers": lambda: setattr(WireConsumer, "expel", _nothing),
     "answers overtake": lambda: setattr(Consumers, "answer", _without_order),
@@ -222,6 +266,7 @@ MUTANTS: dict[str, Callable[[], None]] = {
     "damage is only logged": lambda: setattr(WireConsumer, "failed", _nothing),
     "a watch hears only of what comes": lambda: setattr(Watching, "settled", _only_what_comes),
     "a watch is told nothing more": lambda: setattr(Watching, "_note", _nothing),
+    "a partition is left out of a pattern": lambda: setattr(TopicPattern, "select_shown", _one_of_each),
     "all that is watched stays": lambda: setattr(Watches, "gone", _nothing),
 }
 """Mutants by their effect."""

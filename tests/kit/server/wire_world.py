@@ -99,20 +99,29 @@ class ClientProcess:
 
     def __init__(self) -> None:
         self._errors = tempfile.NamedTemporaryFile("a+", prefix="holdfast-client.")  # noqa: SIM115
-        self._process = subprocess.Popen(
+        self._process = self._started()
+        self._owes = False
+        """A job has begun whose end was not read."""
+        atexit.register(self.end)
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
             module_command(KIT / "server/wire_client.py"),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
             env={**os.environ, "WIRE_CLIENT": "1"},
         )
-        atexit.register(self.end)
 
     def run(self, job: dict[str, Any]) -> None:
         self.begin(job)
         self.finish(job["timeout_s"])
 
     def begin(self, job: dict[str, Any]) -> None:
+        if self._owes:  # a test failed between begin and finish: its answer is not this job's
+            self._leave()
+            self._process = self._started()
+        self._owes = True
         self._errors.truncate(0)
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(job).encode() + b"\n")
@@ -120,6 +129,7 @@ class ClientProcess:
 
     def finish(self, timeout_s: float) -> None:
         fault = json.loads(_line(self._process, timeout_s + 5, self.errors))
+        self._owes = False
         assert not fault, f"{fault}\n{self.errors()[-3000:]}"
 
     @property
@@ -130,10 +140,14 @@ class ClientProcess:
         return Path(self._errors.name).read_text()
 
     def end(self) -> None:
+        self._leave()
+        self._errors.close()
+
+    def _leave(self) -> None:
         if self._process.poll() is None:
             self._process.kill()
         self._process.wait()
-        for stream in (self._process.stdin, self._process.stdout, self._errors):
+        for stream in (self._process.stdin, self._process.stdout):
             if stream is not None:
                 stream.close()
 

@@ -291,6 +291,7 @@ class Storm:
         self.published = 0
 
     def run(self, rounds: int, messages: int) -> Account:
+        self.server.set_partitions("parts", 2)
         for book in self.books.values():
             self.official.ask("subscribe", book.topic, SUBSCRIPTION)
             at = self.progress(book)

@@ -47,7 +47,22 @@ COMMANDS = {
     "topic peek": "t AT",
     "topic terminate": "t AT",
     "topic truncate": "t AT",
+    "topic purge": "t AT",
+    "topic move": "t s u AT",
+    "topic get": "t s AT",
+    "topic reject": "t s 1:0 AT",
+    "topic drain": "t AT",
+    "topic expire": "t --older-than 1h AT",
+    "topic unload": "t --server SERVER",
+    "topic partitions": "AT",
     "topic rm": "t --force AT",
+    "exchange ls": "AT",
+    "exchange create": "x AT",
+    "exchange info": "x AT",
+    "exchange bind": "x t AT",
+    "exchange unbind": "x t AT",
+    "exchange alternate": "t x AT",
+    "exchange delete": "x AT",
     "subscription ls": "AT",
     "subscription create": "t new AT",
     "subscription stats": "t s AT",
@@ -56,10 +71,32 @@ COMMANDS = {
     "subscription reset": "t s --earliest AT",
     "subscription expire": "t s --older-than 1h AT",
     "subscription clear": "t s AT",
+    "subscription analyze": "t s --server SERVER",
     "subscription rm": "t s AT",
     "namespace ls": "AT",
     "namespace create": "public/new AT",
+    "namespace missing": "public/default AT",
+    "namespace unload": "public/default --server SERVER",
+    "namespace clear": "public/default AT",
+    "namespace unsubscribe": "public/default s AT",
+    "schema get": "t --server SERVER",
+    "schema versions": "t --server SERVER",
+    "schema upload": "t FOLDER/record.avsc --server SERVER",
+    "schema check": "t FOLDER/record.avsc --server SERVER",
+    "schema strategy": "t BACKWARD --server SERVER",
+    "schema delete": "t --server SERVER",
+    "broker stats": "--server SERVER",
+    "broker options": "--server SERVER",
     "serve": "--data DATA --port 0 --http-port 0 --set ingest.enabled=false",
+    "cluster init": "1=10.0.0.1 2=10.0.0.2 3=10.0.0.3 --to FOLDER/cluster",
+    "cluster survive": "--data DATA",
+    "cluster status": "--server SERVER",
+    "cluster members": "--server SERVER",
+    "cluster queues": "--server SERVER",
+    "cluster options": "--server SERVER",
+    "cluster leave": "--server SERVER",
+    "cluster evict": "2 --server SERVER",
+    "cluster free": "orders --server SERVER",
     "top": "--server SERVER",
     "user set": "FOLDER/users ann",
     "user rm": "FOLDER/users bob",
@@ -74,7 +111,8 @@ COMMANDS = {
 """Arguments of each command. AT: a data directory, and a server."""
 ELSEWHERE = {
     "pipeline archive", "pipeline compact", "pipeline audit", "pipeline replay", "pipeline measure",
-    "bench queue", "bench channel", "bench service", "bench broker", "bench server", "bench pipeline", "demo",
+    "bench queue", "bench channel", "bench service", "bench broker", "bench server", "bench pipeline",
+    "bench cluster", "demo", "cluster demo",
 }  # fmt: skip
 """Spark has tests of its own (tests/spark), the demo, too; benchmarks run from a checkout."""
 WAITING = {
@@ -104,6 +142,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run("topic", "produce", "t", "--create", "--lines", "--data", data, data=b"message\n" * 50)
     run("subscription", "create", "t", "s", "--start", "earliest", "--data", data)
     run("backup", data, str(folder / "backup"))
+    (folder / "record.avsc").write_text('{"type": "record", "name": "R", "fields": []}')
     run("token", "secret", str(folder / "secret"))
     run("user", "set", str(folder / "users"), "bob", data=b"password\n")
     return folder
@@ -138,7 +177,7 @@ def test_an_interrupt_is_quiet(
         with Queue.create("q", capacity=1 << 16) as queue:
             queue.put_many([b"message"] * 20)
         Channel.create("c", slots=2, slot_size=8).close()
-        if where == "server":
+        if where == "server" or "SERVER" in COMMANDS[command]:
             fill(server.http_url, number)
         words = {
             "AT": f"--data {folder}/data" if where == "directory" else f"--server {server.http_url}",

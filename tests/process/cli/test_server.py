@@ -176,12 +176,15 @@ def test_stats_are_the_same_from_a_server_and_from_its_directory(
     """The next position was "end" in one, and an id in the other."""
     data = tmp_path / "data"
 
-    def looks(cli: Cli) -> list[object]:
+    def looks(running: bool) -> list[object]:
         other = {"incarnation": "", "ledgers": ""}  # HTTP has no incarnation; a restart seals a ledger
-        found = [cli.answer("topic", "stats", name) | other for name in "def"]
+        found = [one.answer("topic", "stats", name) | other for name in "def"]
         named = [("d", each) for each in ("new", "some", "all")] + [("e", "s"), ("f", "s")]
-        shown = [cli.says("subscription", "stats", *each) for each in named]
-        return [*found, *shown, cli.answer("subscription", "ls"), cli.says("subscription", "ls")]
+        shown = [one.says("subscription", "stats", *each).partition("\n  state")[0].strip() for each in named]
+        listed = one.answer("subscription", "ls")
+        for each in (*listed, *(each for topic in found for each in topic["subscriptions"].values())):
+            assert bool(each.pop("diagnosis")) == running  # only a server dispatches
+        return [*found, *shown, listed, one.says("subscription", "ls")]
 
     with served(data, "--set", "ingest.enabled=false", http=True) as server:
         one = Cli(capfdbinary, monkeypatch, server.http_url)
@@ -196,10 +199,10 @@ def test_stats_are_the_same_from_a_server_and_from_its_directory(
         one.says("subscription", "create", "e", "s")
         one.says("subscription", "create", "f", "s")
         one.says("topic", "truncate", "f")
-        by_server = looks(one)
+        by_server = looks(running=True)
     monkeypatch.delenv("HOLDFAST_SERVER")
     monkeypatch.setenv("HOLDFAST_DATA", str(data))
-    assert looks(one) == by_server
+    assert looks(running=False) == by_server
 
 
 def test_which_one(cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -333,3 +336,41 @@ def test_a_bar_on_a_terminal_only(tmp_path: Path) -> None:
     command = [sys.executable, "-c", program, str(tmp_path)]
     assert "of 976.6 KiB" in on_a_terminal(command, "left")
     assert subprocess.run(command, capture_output=True, check=True).stderr == b""
+
+
+def test_administration(cli: Cli, server: Served) -> None:
+    """A whole namespace, figures, and settings that change while the server runs."""
+    cli.says("namespace", "create", "adm/one")
+    for name in ("adm/one/a", "adm/one/b"):
+        cli.says("topic", "create", name)
+        cli.says("subscription", "create", name, "s")
+        cli.says("topic", "produce", name, "--lines", data=b"0\n1\n")
+    assert cli.says("subscription", "analyze", "adm/one/a", "s") == "2 entries with 2 messages\n"
+    assert "no topic of adm/one has a subscription 'x'" in cli.complains(
+        "namespace", "clear", "adm/one", "--subscription", "x"
+    )
+    assert cli.says("namespace", "clear", "adm/one") == "adm/one: acknowledged all backlogs\n"
+    assert cli.answer("subscription", "stats", "adm/one/b", "s")["backlog"] == 0
+    assert "all clients reconnect" in cli.says("namespace", "unload", "adm/one")
+    assert "all clients reconnect" in cli.says("topic", "unload", "adm/one/a")
+    assert "no namespace" in cli.complains("namespace", "unload", "adm/none")
+    assert "acknowledged older" in cli.says("topic", "expire", "adm/one/a", "--older-than", "1h")
+    cli.says("namespace", "unsubscribe", "adm/one", "s")
+    assert cli.answer("subscription", "ls", "adm/one/a") == []
+    assert cli.says("namespace", "missing", "adm/one") == "as the server has it\n"
+    found = cli.answer("namespace", "missing", "adm/one", "--create", "yes", "--partitions", "3")
+    assert (found["create"], found["partitions"]) == (True, 3)
+    assert "not created" in cli.says("namespace", "missing", "adm/one", "--create", "no")
+    assert "needs --create yes" in cli.complains(
+        "namespace", "missing", "adm/one", "--partitions", "3", status=2
+    )
+    assert cli.says("namespace", "missing", "adm/one", "--create", "default") == "as the server has it\n"
+
+    shown = cli.says("broker", "stats")
+    assert "adm/one" in shown
+    assert cli.answer("broker", "stats")["load"]["numTopics"] >= 2
+    assert "limits.topics                      77  (not as configured)" in cli.says(
+        "broker", "options", "limits.topics=77"
+    )
+    assert cli.answer("broker", "options", "--restore", "limits.topics")["changed"] == []
+    assert "read only at the start" in cli.complains("broker", "options", "listen.port=1")

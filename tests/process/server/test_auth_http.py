@@ -113,6 +113,10 @@ def test_certificates(world: World, server: Served) -> None:
     [
         ("GET", "/admin/v2/tenants", {"root"}),
         ("PUT", "/admin/v2/tenants/new", {"root"}),
+        ("GET", "/admin/v2/cluster/status", {"root"}),
+        ("POST", "/admin/v2/cluster/leave", {"root"}),
+        ("POST", "/admin/v2/cluster/evict/2", {"root"}),
+        ("POST", "/admin/v2/cluster/free", {"root"}),
         ("GET", "/admin/v2/namespaces/public", {"root", "owner"}),
         ("GET", "/admin/v2/namespaces/public/default/topics", {"root", "owner", "billing"}),
         ("GET", f"{TOPIC}/stats", {"root", "owner"}),

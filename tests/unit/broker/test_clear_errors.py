@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import sys
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,11 +15,7 @@ from holdfast import Client, Producer
 from holdfast.broker import Broker
 from holdfast.broker.api import stage as stage_module
 from holdfast.broker.dispatch import acking
-from holdfast.broker.engine import Engine
-from holdfast.broker.machine import Machine
-from holdfast.errors import Closed, Corrupt, HoldfastError, Misuse, NotFound
-from holdfast.group import LocalGroup, Position, View
-from holdfast.system import SystemClock
+from holdfast.errors import Corrupt, Misuse, NotFound
 from tests.kit.broker.brokers import on_broker
 
 HALF = "half \ud800"
@@ -292,62 +286,10 @@ def test_a_part_of_the_largest_batch_is_acknowledged(tmp_path: Path) -> None:
     on_broker(tmp_path, work)
 
 
-class Nobody:
-    """A store and an observer that do nothing."""
-
-    def __init__(self) -> None:
-        self.ends: list[HoldfastError] = []
-
-    def applied(self) -> None: ...
-    def set_stable(self, position: Position) -> None: ...
-    async def flush(self) -> None: ...
-    def settled(self, applied: object) -> None: ...
-    def ended(self, reason: HoldfastError) -> None:
-        self.ends.append(reason)
-
-
-@pytest.mark.parametrize("error", [OSError("no route"), HoldfastError("refused"), ValueError("nonsense")])
-def test_a_state_transfer_that_fails_ends_the_member(error: Exception) -> None:
-    """Else it would keep all that is delivered, and wait without a word."""
-
-    async def transfer(after: Position, cut: View) -> Any:
-        raise error
-
-    async def main() -> None:
-        nobody, group = Nobody(), LocalGroup()
-        engine = Engine(Machine(), nobody, group, SystemClock(), nobody, transfer=transfer)
-        await group.start(engine)
-        async with asyncio.timeout(WAIT_S):
-            while engine.ended is None:
-                await asyncio.sleep(0)
-        assert isinstance(engine.ended, Closed)
-        assert "could not fetch what it missed" in str(engine.ended)
-        assert str(error) in str(engine.ended)
-        assert nobody.ends == [engine.ended]
-        with pytest.raises(Closed, match="could not fetch"):
-            await engine.room()
-
-    asyncio.run(main())
-
-
 # -- the faults, brought back (that of half a surrogate pair: tests/mutants/test_queue_bindings.py) ------
-
-
-async def catch_up_without_a_word(self: Engine, cut: View) -> None:
-    """A mutant: the error of a transfer that fails is not reported."""
-    assert self._transfer is not None
-    with contextlib.suppress(Exception):
-        await self._transfer(self.position, cut)
 
 
 def test_a_broker_that_believes_an_index_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(acking, "require_index", lambda *_: None)
     with pytest.raises((pytest.fail.Exception, AssertionError, ValueError, OverflowError, MemoryError)):
         test_an_index_that_a_batch_does_not_have(tmp_path)
-
-
-def test_a_transfer_that_fails_without_a_word_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Engine, "_catch_up", catch_up_without_a_word)
-    monkeypatch.setattr(sys.modules[__name__], "WAIT_S", 0.05)
-    with pytest.raises(TimeoutError):
-        test_a_state_transfer_that_fails_ends_the_member(OSError("no route"))

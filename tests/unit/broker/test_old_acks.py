@@ -16,12 +16,12 @@ import pytest
 
 from holdfast.broker.broker import Broker
 from holdfast.broker.dispatch.dispatcher import Dispatcher
-from holdfast.broker.events import Context, Reset
+from holdfast.broker.events import ConsumerJoin, Context, Reset
 from holdfast.broker.machine import Machine
 from holdfast.broker.state import BrokerState, SubscriptionState
 from holdfast.errors import Outdated
 from holdfast.system import SystemClock, SystemRandomness
-from tests.kit.broker.events import Rig
+from tests.kit.broker.events import ME, Rig
 from tests.kit.broker.worlds import RealWorld, SimWorld, World
 
 COUNT = 100
@@ -215,19 +215,21 @@ def test_another_owner_knows_it_too() -> None:
 
 
 def test_a_snapshot_of_before_is_read() -> None:
-    """Load a snapshot of an earlier version, without `target`, `reach` and `sequence_times`."""
+    """Load a snapshot of an earlier version, without reset range, owners, counts and `sequence_times`."""
     rig = Rig()
     topic = rig.topic(deduplication=True)
     rig.filled(topic, 20)
     subscription = rig.subscription(topic)
+    rig.do(ConsumerJoin(subscription.id, "c", "shared", 0, ME))
     rig.do(Reset(subscription.id, b"token", 0, 5))
     older = []
     for part in rig.machine.capture().parts:
         fields = msgspec.msgpack.decode(part)
         if fields[0] == "subscription":
-            assert fields[-2:] == [5, 20]
-            fields = fields[:-2]
+            assert fields[-10:] == [5, 20, [*ME], subscription.taken, [], [], [], [], [], []]
+            fields = fields[:-10]
         elif fields[0] == "topic":
+            assert fields.pop() == []
             assert len(fields.pop()) == 1
         older.append(msgspec.msgpack.encode(fields))
     machine = Machine()

@@ -14,6 +14,7 @@ from holdfast.broker.api.consumer import Consumer, Inbox
 from holdfast.broker.dispatch.dispatcher import Dispatcher
 from holdfast.broker.engine import Engine
 from holdfast.broker.events import ProducerClose, SubscriptionDelete
+from holdfast.broker.options import shown
 from holdfast.errors import Busy, Misuse, NotFound
 from tests.kit.broker.brokers import on_broker
 from tests.kit.broker.ghosts import must_be_free
@@ -319,7 +320,7 @@ def test_a_close_that_ends_with_its_caller_is_noticed(
 )  # fmt: skip
 def test_an_option_that_is_not_possible_is_refused(tmp_path: Path, option: str, value: object) -> None:
     """Accepted, it stopped the broker at its first send, or meant the opposite."""
-    refused = pytest.raises(Misuse, match=f"the option {option} is {re.escape(repr(value))}; use ")
+    refused = pytest.raises(Misuse, match=f"the option {option} is {re.escape(shown(value))}; use ")
     with refused, Broker.open(tmp_path / "data", **{option: value}):
         pass
     assert not (tmp_path / "data").exists()

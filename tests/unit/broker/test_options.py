@@ -32,7 +32,7 @@ def test_the_reserve_of_a_store_is_that_of_a_broker() -> None:
 def test_store_and_dispatchers_get_the_options_of_their_broker(tmp_path: Path) -> None:
     own: dict[str, Any] = {
         "skip_damaged": True, "unacked_max": 7, "nack_first_s": 0.25, "nack_most_s": 2.0,
-        "reset_timeout_s": 3.0,
+        "delayed_delivery": False, "delayed_tick_s": 0.5, "reset_timeout_s": 3.0,
     }  # fmt: skip
 
     async def work(broker: Broker) -> None:

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
 
 from holdfast.broker.events import (
     ConsumerGone,
     ConsumerJoin,
     ConsumerLeave,
+    OwnerChanged,
     ProducerClose,
     ProducerGone,
     ProducerOpen,
     ProducerReady,
 )
-from holdfast.broker.state import SubscriptionState, TopicState
+from holdfast.broker.state import Producer, SubscriptionState, TopicState
 from holdfast.errors import Busy, Fenced, Misuse
-from holdfast.group import Member
+from holdfast.group import Member, View
 from holdfast.ids import MessageId
 from tests.kit.broker.events import ME, OTHER, Publish, Rig, nothing_happens, refused
 
@@ -52,6 +56,7 @@ def test_sessions_end_with_their_member(rig: Rig, topic: TopicState, subscriptio
     assert rig.last.notices == [
         ConsumerGone(subscription, left, "its member has left the group"),
         ProducerGone(topic, closed, "its member has left the group"),
+        OwnerChanged(subscription, ME, epoch + 1, 0, [], [], None),
     ]
     assert list(subscription.consumers) == [mine]
     assert subscription.owner_epoch == epoch + 1
@@ -120,6 +125,30 @@ class TestAccess:
         with pytest.raises(Fenced):
             rig.do(Publish(topic.id, three.session, [b"x"], epoch=1, producer="three"))
 
+    def test_a_view_costs_the_same_for_each_that_waits(self, rig: Rig) -> None:
+        """All members apply a view in one step: many sessions must not stop them."""
+
+        class Counted(dict[int, Producer]):
+            looks = 0
+
+            def __iter__(self) -> Iterator[int]:
+                for session in super().__iter__():
+                    Counted.looks += 1
+                    yield session
+
+            def values(self) -> Any:
+                Counted.looks += len(self)
+                return super().values()
+
+        topic, count = rig.topic("many"), 300
+        rig.producer(topic, "first", "wait-for-exclusive")
+        for number in range(count):
+            rig.producer(topic, f"p{number}", "wait-for-exclusive", member=OTHER)
+        topic.waiting = Counted(topic.waiting)
+        rig.machine.view(View(rig.view + 1, (ME,), (), (OTHER,), True))
+        assert not topic.waiting
+        assert Counted.looks < 5 * count
+
     def test_waiting_for_shared_ones(self, rig: Rig, topic: TopicState) -> None:
         waits = rig.producer(topic, "w", "wait-for-exclusive")
         assert waits.waiting
@@ -139,7 +168,7 @@ class TestAccess:
         assert rig.last is not None
         ready = [each.session for each in rig.last.notices if isinstance(each, ProducerReady)]
         assert ready == [mine.session]
-        assert (list(topic.producers), topic.waiting) == ([mine.session], [])
+        assert (list(topic.producers), list(topic.waiting)) == ([mine.session], [])
 
     def test_fencing(self, rig: Rig, topic: TopicState) -> None:
         one = rig.producer(topic, "one")
@@ -148,7 +177,7 @@ class TestAccess:
         assert rig.last is not None
         gone = [each.producer.session for each in rig.last.notices if isinstance(each, ProducerGone)]
         assert set(gone) >= {one.session, waits.session}
-        assert (list(topic.producers), topic.waiting, fencing.epoch) == ([fencing.session], [], 1)
+        assert (list(topic.producers), list(topic.waiting), fencing.epoch) == ([fencing.session], [], 1)
         with pytest.raises(Fenced):
             rig.do(Publish(topic.id, one.session, [b"x"], producer="one"))
         again = rig.producer(topic, "g", "exclusive-with-fencing")
@@ -166,6 +195,6 @@ class TestAccess:
         assert (again.epoch, again.last_sequence) == (1, 6)
         assert rig.last is not None
         assert rig.last.notices == [ProducerGone(topic, replaced, "a later attempt took its place")]
-        assert [each.session for each in topic.waiting] == [waits.session]
+        assert list(topic.waiting) == [waits.session]
         with pytest.raises(Fenced):
             rig.do(Publish(topic.id, one.session, [b"x"], epoch=1, producer="one", sequence=7))

@@ -559,5 +559,5 @@ def test_misuse() -> None:
     run = parse_run(1, 0, 0, b"", MemoryTopic([b"no entry"]).data)
     assert Columns(["key"], "t", 0).take(run, 0) == (0, "unsound")
     assert Columns(["key"], "t", 0).take(run, 5) == (5, "end")
-    assert set(EXTRA) == {"encryption", "corrupt", "keyEncoding", "orderingKey", "uniqueId"}
+    assert set(EXTRA) == {"encryption", "corrupt", "keyEncoding", "orderingKey", "uniqueId", "deliverAt"}
     assert SINGLE["payload_size"] == 3

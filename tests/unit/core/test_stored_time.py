@@ -1,4 +1,4 @@
-"""The columns `storedTime` and `uniqueId`: the block's time, and a unique name."""
+"""The columns `storedTime`, `uniqueId` and `deliverAt`: the block's time, a name, the delivery time."""
 
 from __future__ import annotations
 
@@ -76,11 +76,24 @@ def test_the_longest_unique_id() -> None:
     assert values == [f"{most}:0:-1", f"{most}:{most}:-1"]
 
 
+def test_delivery_times() -> None:
+    """The time that the producer wished for; the message is there before."""
+    entries = [
+        entry([*FIELDS, (METADATA["deliver_at_time"], at_ms)] if at_ms else FIELDS, b"x")
+        for at_ms in (0, 1_700_000_000_123, (1 << 63) - 1, (1 << 64) - 5)
+    ]
+    data, _ = ledger(entries)
+    decoder = Columns(["deliverAt"], "t", 0)
+    decoder.take(parse_run(LEDGER, FIRST, 0, b"", data), 0)
+    found = pa.record_batch(decoder.finish()).column(0).to_pylist()
+    assert found == [None, datetime(2023, 11, 14, 22, 13, 20, 123_000, UTC), None, None]
+
+
 def test_a_damaged_entry_has_a_name_and_no_time() -> None:
     made = Maker(5)
     made.any(20)
     topic = MemoryTopic(made.entries)
     topic.damaged = {FIRST + 4}
-    rows = rows_of(topic, ["position", "storedTime", "uniqueId", "corrupt"], permissive=True)
+    rows = rows_of(topic, ["position", "storedTime", "uniqueId", "deliverAt", "corrupt"], permissive=True)
     [damaged] = [row for row in rows if row["corrupt"] and row["position"] == FIRST + 4]
     assert (damaged["storedTime"], damaged["uniqueId"]) == (None, f"{LEDGER}:4:-1")

@@ -120,6 +120,25 @@ def test_a_command_is_a_fence() -> None:
     assert len(connection.published()) == 2
 
 
+def test_entries_of_a_passing_producer_are_handed_over() -> None:
+    """They are in no event; runs of others keep their events, in order."""
+    connection = Connection()
+    connection.reader.set_passing_producer(7)
+    data = [entry(b"a" * 10, 0), entry(b"b", 1)]
+    bad = bytearray(entry())
+    bad[-1] ^= 1
+    stream = [send(7, 0, data[0]), send(1, 5, data[0]), send(7, 1, data[1]), send(7, 2, bytes(bad))]
+    passed, kept, refused = connection.feed(b"".join(stream))
+    size = sum(map(len, data))
+    assert passed == (6, 7, 2, size, sequences((0, 0), (1, 0)), [(1, each) for each in data])
+    assert (kept[:3], refused) == ((1, 1, 1), (2, 7, 2, 1))
+    connection.reader.set_producer(7, 17, 27, 37, "p7")
+    assert connection.feed(send(7, 3, data[0]))[0][:3] == (1, 7, 1)
+    assert [each.topic for each in connection.published()] == [11, 17]
+    connection.reader.drop_producer(7)
+    assert connection.feed(send(7, 4, data[0])) == [(2, 7, 4, 2)]
+
+
 def test_a_refused_send_keeps_its_place() -> None:
     connection = Connection()
     good, bad = entry(), bytearray(entry())

@@ -151,6 +151,21 @@ def test_new_topics_and_partitions_are_read_from_their_beginning(data: str, brok
     assert named.batch() == [0, 1, 2, 3]
 
 
+def test_a_partitioned_topic_grows_while_a_stream_runs(data: str, broker: BlockingBroker) -> None:
+    """All partitions are read, later ones from their first message on."""
+    broker.admin.create_partitioned_topic("whole", 2)
+    stream = Stream(data, topic="whole", startingOffsets="latest")
+    send(broker, 3, "whole-partition-0")
+    send(broker, 2, "whole-partition-1")
+    assert sorted(stream.batch()) == [0, 0, 1, 1, 2]
+    broker.admin.grow_partitions("whole", 4)
+    send(broker, 4, "whole-partition-3")
+    assert stream.batch() == [0, 1, 2, 3]
+    parts = stream.offset["persistent://public/default/whole"]
+    assert {part: parts[part]["position"] for part in ("0", "1", "3")} == {"0": 3, "1": 2, "3": 4}
+    assert stream.batch() == []
+
+
 def test_data_loss_fails_or_is_left_out(data: str, broker: BlockingBroker) -> None:
     send(broker, 35)
     strict, lenient = Stream(data), Stream(data, failOnDataLoss="false")

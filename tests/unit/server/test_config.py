@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from holdfast.cli import main
 from holdfast.errors import BadConfiguration
 from holdfast.server import ServerOptions
-from holdfast.server.config import Config, Listen, Tap, Tokens, conflicts
+from holdfast.server.config import Config, Listen, Tap, Tokens
+from holdfast.server.conflicts import conflicts
 from holdfast.server.http import HttpOptions
 from holdfast.server.settings import leaves, load
 from tests.kit import ROOT
@@ -135,9 +136,13 @@ def test_variables_have_names_of_their_own() -> None:
     load(environment=dict.fromkeys(kubernetes, "tcp://10.0.0.1:6650"))
 
 
+TABLES = ("advertised", "authorization.grants", "cluster.nodes")
+"""Settings that only a file can have."""
+
+
 def test_every_key_can_be_given_in_every_way(tmp_path: Path) -> None:
     for key, leaf in leaves().items():
-        if isinstance(leaf.default, tuple) and key in ("advertised", "authorization.grants"):
+        if isinstance(leaf.default, tuple) and key in TABLES:
             continue
         text = {None: "off" if key.endswith("port") else ""}.get(leaf.default, str(leaf.default))
         if isinstance(leaf.default, tuple):
@@ -178,6 +183,30 @@ MISTAKES = [
     (
         "[log]\nlevel = 'loud'\n",
         "holdfast.toml:2: log.level: 'loud' is not one of debug, info, warning, error",
+    ),
+    ("[cluster]\nnode = 1\n", "holdfast.toml:2: cluster.node: 1 is not in cluster.nodes; list every node"),
+    ("[cluster]\nnode = 1\n", "cluster.secret_file: is missing; holdfast cluster init creates it"),
+    (
+        "[[cluster.nodes]]\nnode = 1\ntransfer = 'a:1'\n",
+        "cluster.nodes: has no effect without the id of this node; add --set cluster.node=ID",
+    ),
+    (
+        "[cluster]\nnode = 1\n[[cluster.nodes]]\nnode = 1\ntransfer = 'here'\n",
+        "cluster.nodes: 'here' is not an address with a port; write HOST:PORT",
+    ),
+    (
+        "[cluster]\nnode = 1\nname = 'a b'\n[[cluster.nodes]]\nnode = 1\ntransfer = 'a:1'\n",
+        "holdfast.toml:3: cluster.name: 'a b' is not the name of a cluster",
+    ),
+    (
+        "[cluster]\nnode = 1\n"
+        "[[cluster.nodes]]\nnode = 1\ntransfer = 'a:1'\n[[cluster.nodes]]\nnode = 1\ntransfer = 'b:1'\n",
+        "cluster.nodes: two nodes have the id 1; give each its own",
+    ),
+    (
+        "[cluster]\nnode = 1\n"
+        "[[cluster.nodes]]\nnode = 1\ntransfer = 'a:1'\n[[cluster.nodes]]\nnode = 2\ntransfer = 'a:1'\n",
+        "cluster.nodes: two nodes have the same address for transfers; give each its own",
     ),
     ("[broker]\nsync = 'grup'\n", "'grup' is not one of group, always, os; did you mean group?"),
     ("[broker]\nroll_bytes = 0\n", "holdfast.toml:2: broker.roll_bytes: 0 is too small; use more than 0"),
@@ -478,5 +507,5 @@ def test_the_example_is_what_it_says(tmp_path: Path) -> None:
     (tmp_path / "a.toml").write_text(live)
     found = load(tmp_path / "a.toml")
     unset = {key for key, leaf in leaves().items() if leaf.default is None and not key.endswith("port")}
-    assert set(found.origins) >= set(leaves()) - unset - {"advertised", "authorization.grants", "taps"}
+    assert set(found.origins) >= set(leaves()) - unset - {*TABLES, "taps"}
     assert dataclasses.replace(found.config, data=None) == Config()

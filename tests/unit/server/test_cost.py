@@ -71,6 +71,10 @@ def test_half_frames_have_a_limit_for_all_connections(caplog: pytest.LogCaptureF
     checks.half_frames_have_a_limit_for_all_connections(caplog)
 
 
+def test_the_broker_of_a_lost_member_is_collected() -> None:
+    checks.the_broker_of_a_lost_member_is_collected()
+
+
 def test_a_client_that_keeps_pace_is_not_the_oldest() -> None:
     checks.a_client_that_keeps_pace_is_not_the_oldest()
 

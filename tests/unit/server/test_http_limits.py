@@ -60,10 +60,14 @@ def test_every_route_asks_who_may() -> None:
                 "namespace": "default",
                 "topic": "orders",
                 "subscription": "s",
+                "exchange": "orders",
                 "cluster": "standalone",
+                "bundle": "0x00000000_0xffffffff",
+                "setting": "broker.roll_entries",
+                "value": "5",
             }.items():
                 path = path.replace(f"{{{name}}}", value)
-            for name in ("ledger", "entry", "timestamp", "seconds", "count", "position"):
+            for name in ("node", "ledger", "entry", "timestamp", "seconds", "count", "position", "version"):
                 path = path.replace(f"{{{name}}}", "1")
             refused = world.ask(route.method, path, data=b"no json")
             assert (refused.status, refused.reason) == (403, "you may not"), path
@@ -75,7 +79,8 @@ def test_every_route_asks_who_may() -> None:
                 "namespace": "public/default",
                 "topic": "persistent://public/default/orders",
             }
-            assert resource == expected[route.of], path
+            domain = "non-" if "/non-persistent/" in path and route.of == "topic" else ""
+            assert resource == domain + expected[route.of], path
         assert world.broker.machine.log.next_d == before
     assert len(asked) == len(ROUTES)
 

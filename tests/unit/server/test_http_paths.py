@@ -2,64 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
 from holdfast.server.http.server import ROUTES
-from tests.kit.server.http_world import Answer, HttpWorld, T, http
-
-__all__ = ["http"]
+from tests.kit.server.delay_paths import DELAY_CASES
+from tests.kit.server.http_requests import Request, absent, has, says
+from tests.kit.server.http_world import HttpWorld, T
+from tests.kit.server.partition_paths import PARTITION_CASES, QUIET
+from tests.kit.server.schema_paths import SCHEMA_CASES, S
 
 TOPIC = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"
 SUB = TOPIC + "/subscription/{subscription}"
+EXCHANGE = "/admin/v2/exchanges/{tenant}/{namespace}/{exchange}"
+X = "/admin/v2/exchanges/public/default"
 NS = "/admin/v2/namespaces/{tenant}/{namespace}"
+N = "/admin/v2/namespaces/public"
+BUNDLE = "0x00000000_0xffffffff"
+SETTINGS = "/admin/v2/brokers/configuration"
+STATS = "/admin/v2/broker-stats"
+EARLIEST = {"ledgerId": -1, "entryId": -1}
 LATEST = {"ledgerId": (1 << 63) - 1, "entryId": (1 << 63) - 1}
-
-
-@dataclass(frozen=True)
-class Request:
-    """A request and its expected answer. A path without `/` follows a topic's."""
-
-    path: str
-    status: int = 204
-    json: Any = None
-    method: str | None = None
-    """Another than the route's."""
-    expect: Any = None
-    """The JSON, or part of the text of a refusal, or a question to the answer."""
-
-    def ask(self, world: HttpWorld, method: str, topic: str) -> None:
-        between = "" if self.path[:1] in ("", "?") else "/"
-        path = self.path if self.path.startswith("/") else topic + between + self.path
-        more = {} if self.json is None else {"json": self.json}
-        found = world.ask(self.method or method, path, **more)
-        assert found.status == self.status, (path, found)
-        if found.status == 204:
-            assert found.body == b""
-        elif found.status >= 400:
-            assert (self.expect or "") in found.reason, found
-            assert found.headers["Content-Type"].startswith("application/json")
-        if callable(self.expect):
-            assert self.expect(found), found
-        elif self.expect is not None and found.status == 200:
-            assert found.json == self.expect, found
-
-
-def has(*keys: str) -> Callable[[Answer], bool]:
-    """The answer has these fields."""
-    return lambda answer: set(keys) <= set(answer.json)
-
-
-def says(text: str) -> Callable[[Answer], bool]:
-    return lambda answer: text in answer.body.decode()
-
-
-def absent(path: str, status: int = 404, expect: str = "no topic", **more: Any) -> Request:
-    """The same of a topic that is not there."""
-    return Request(f"{T}/absent" + (f"/{path}" if path else ""), status, expect=expect, **more)
 
 
 GET_TOPIC = {
@@ -72,6 +37,11 @@ GET_TOPIC = {
     "/retention": lambda answer: answer.json is None,
     "/messageTTL": lambda answer: answer.json is None,
     "/deduplicationEnabled": lambda answer: answer.json is None,
+    "/ring": {"entries": None, "bytes": None},
+    "/lastValue": lambda answer: answer.json is None,
+    "/alternate": lambda answer: answer.json is None,
+    "/schemaCompatibilityStrategy": lambda answer: answer.json is None,
+    "/schemaValidationEnforced": lambda answer: answer.json is None,
 }
 
 CASES: dict[tuple[str, str], tuple[Request, Request]] = {
@@ -131,6 +101,35 @@ CASES: dict[tuple[str, str], tuple[Request, Request]] = {
     ("GET", "/lookup/v2/topic/persistent/{tenant}/{namespace}/{topic}"): (
         Request("/lookup/v2/topic/persistent/public/default/x", 200, expect=has("brokerUrl", "nativeUrl")),
         Request("/lookup/v2/topic/persistent/no/where/x", 404, expect="namespace"),
+    ),
+    # -- the cluster; tests/unit/server/test_http_cluster.py has one
+    ("GET", "/admin/v2/cluster/status"): (
+        Request("/admin/v2/cluster/status", 409, expect="not a member of a cluster"),
+        Request("/admin/v2/cluster/status", 405, method="POST"),
+    ),
+    ("GET", "/admin/v2/cluster/members"): (
+        Request("/admin/v2/cluster/members", 409, expect="not a member of a cluster"),
+        Request("/admin/v2/cluster/members", 405, method="POST"),
+    ),
+    ("GET", "/admin/v2/cluster/queues"): (
+        Request("/admin/v2/cluster/queues", 409, expect="not a member of a cluster"),
+        Request("/admin/v2/cluster/queues", 405, method="POST"),
+    ),
+    ("POST", "/admin/v2/cluster/options"): (
+        Request("/admin/v2/cluster/options", 409, json={"roll_entries": 5}, expect="not a member"),
+        Request("/admin/v2/cluster/options", 400, json={"roll_entries": "five"}, expect="JSON"),
+    ),
+    ("POST", "/admin/v2/cluster/leave"): (
+        Request("/admin/v2/cluster/leave", 409, expect="not a member of a cluster"),
+        Request("/admin/v2/cluster/leave", 405, method="GET"),
+    ),
+    ("POST", "/admin/v2/cluster/free"): (
+        Request("/admin/v2/cluster/free", 409, json="orders", expect="not a member of a cluster"),
+        Request("/admin/v2/cluster/free", 400, json={"name": "orders"}, expect="JSON"),
+    ),
+    ("POST", "/admin/v2/cluster/evict/{node}"): (
+        Request("/admin/v2/cluster/evict/2", 409, expect="not a member of a cluster"),
+        Request("/admin/v2/cluster/evict/two", 412, expect="whole number"),
     ),
     # -- tenants
     ("GET", "/admin/v2/tenants"): (
@@ -226,7 +225,7 @@ CASES: dict[tuple[str, str], tuple[Request, Request]] = {
         Request("/admin/v2/persistent/no/where", 404, expect="no/where"),
     ),
     ("GET", "/admin/v2/persistent/{tenant}/{namespace}/partitioned"): (
-        Request(f"{T}/partitioned", 200, expect=[]),
+        Request(f"{T}/partitioned", 200, expect=says("/parted")),
         Request("/admin/v2/persistent/no/where/partitioned", 404, expect="no/where"),
     ),
     ("PUT", TOPIC): (
@@ -321,7 +320,186 @@ CASES: dict[tuple[str, str], tuple[Request, Request]] = {
         Request("subscription/s/analyzeBacklog", 200, expect=has("entries", "messages", "aborted")),
         Request("subscription/nobody/analyzeBacklog", 404, expect="nobody"),
     ),
+    # -- namespaces as a whole
+    ("GET", NS + "/bundles"): (
+        Request(f"{N}/default/bundles", 200, expect={"boundaries": BUNDLE.split("_"), "numBundles": 1}),
+        Request("/admin/v2/namespaces/no/where/bundles", 404, expect="no/where"),
+    ),
+    ("PUT", NS + "/unload"): (
+        Request(f"{N}/default/unload"),
+        Request("/admin/v2/namespaces/no/where/unload", 404, expect="no/where"),
+    ),
+    ("PUT", NS + "/{bundle}/unload"): (
+        Request(f"{N}/default/{BUNDLE}/unload"),
+        Request(f"{N}/default/0x0_0x1/unload", 412, expect=BUNDLE),
+    ),
+    ("POST", NS + "/clearBacklog"): (
+        Request(f"{N}/other/clearBacklog"),
+        Request("/admin/v2/namespaces/no/where/clearBacklog", 404, expect="no/where"),
+    ),
+    ("POST", NS + "/clearBacklog/{subscription}"): (
+        Request(f"{N}/default/clearBacklog/idle"),
+        Request(f"{N}/default/clearBacklog/nobody", 404, expect="nobody"),
+    ),
+    ("POST", NS + "/{bundle}/clearBacklog"): (
+        Request(f"{N}/other/{BUNDLE}/clearBacklog"),
+        Request(f"{N}/other/all/clearBacklog", 412, expect=BUNDLE),
+    ),
+    ("POST", NS + "/{bundle}/clearBacklog/{subscription}"): (
+        Request(f"{N}/default/{BUNDLE}/clearBacklog/idle"),
+        Request(f"{N}/default/{BUNDLE}/clearBacklog/nobody", 404, expect="nobody"),
+    ),
+    ("POST", NS + "/unsubscribe/{subscription}"): (
+        Request(f"{N}/default/unsubscribe/one"),
+        Request(f"{N}/default/unsubscribe/nobody", 404, expect="nobody"),
+    ),
+    ("POST", NS + "/{bundle}/unsubscribe/{subscription}"): (
+        Request(f"{N}/default/{BUNDLE}/unsubscribe/two"),
+        Request(f"{N}/default/{BUNDLE}/unsubscribe/nobody", 404, expect="nobody"),
+    ),
+    ("GET", NS + "/autoTopicCreation"): (
+        Request(f"{N}/default/autoTopicCreation", 200, expect=says("null")),
+        Request("/admin/v2/namespaces/no/where/autoTopicCreation", 404, expect="no/where"),
+    ),
+    ("POST", NS + "/autoTopicCreation"): (
+        Request(f"{N}/other/autoTopicCreation", json={"allowAutoTopicCreation": False}),
+        Request(f"{N}/other/autoTopicCreation", 412, json={"topicType": "partitioned"}, expect="needs"),
+    ),
+    ("DELETE", NS + "/autoTopicCreation"): (
+        Request(f"{N}/other/autoTopicCreation"),
+        Request("/admin/v2/namespaces/no/where/autoTopicCreation", 404, expect="no/where"),
+    ),
+    # -- settings and figures of the broker
+    ("GET", SETTINGS): (
+        Request(SETTINGS, 200, expect=lambda answer: "broker.roll_entries" in answer.json),
+        Request(SETTINGS, 405, method="POST"),
+    ),
+    ("GET", SETTINGS + "/values"): (
+        Request(f"{SETTINGS}/values", 200, expect=lambda answer: isinstance(answer.json, dict)),
+        Request(f"{SETTINGS}/values", 405, method="POST"),
+    ),
+    ("GET", SETTINGS + "/runtime"): (
+        Request(f"{SETTINGS}/runtime", 200, expect=has("broker.roll_entries", "broker.create_topics")),
+        Request(f"{SETTINGS}/runtime", 405, method="PUT"),
+    ),
+    ("POST", SETTINGS + "/{setting}/{value}"): (
+        Request(f"{SETTINGS}/broker.roll_entries/1000"),
+        Request(f"{SETTINGS}/broker.roll_entries/many", 412, expect="whole number"),
+    ),
+    ("DELETE", SETTINGS + "/{setting}"): (
+        Request(f"{SETTINGS}/broker.roll_entries"),
+        Request(f"{SETTINGS}/listen.port", 412, expect="broker.roll_entries"),
+    ),
+    ("GET", STATS + "/metrics"): (
+        Request(f"{STATS}/metrics", 200, expect=says("brk_in_rate")),
+        Request(f"{STATS}/mbeans", 501, expect="Java"),
+    ),
+    ("GET", STATS + "/topics"): (
+        Request(f"{STATS}/topics", 200, expect=has("public/default")),
+        Request(f"{STATS}/topics", 405, method="POST"),
+    ),
+    ("GET", STATS + "/destinations"): (
+        Request(f"{STATS}/destinations", 200, expect=has("public/default")),
+        Request(f"{STATS}/destinations", 405, method="POST"),
+    ),
+    ("GET", STATS + "/load-report"): (
+        Request(f"{STATS}/load-report", 200, expect=has("cpu", "memory", "numTopics", "msgRateIn")),
+        Request(f"{STATS}/load-report", 405, method="POST"),
+    ),
+    ("PUT", TOPIC + "/backlogSize"): (
+        Request("backlogSize", 200, json=EARLIEST, expect=lambda answer: answer.json > 0),
+        Request("backlogSize", 412, json={"ledgerId": 99999, "entryId": 0}, expect="99999:0"),
+    ),
+    ("POST", TOPIC + "/all_subscription/expireMessages/{seconds}"): (
+        Request("all_subscription/expireMessages/1"),
+        absent("all_subscription/expireMessages/1"),
+    ),
+    # -- rings, last values, exchanges, moves
+    ("POST", TOPIC + "/ring"): (
+        Request("ring", json={"entries": 5}),
+        Request("ring", 412, json={"entries": 0}, expect="ring_entries"),
+    ),
+    ("DELETE", TOPIC + "/ring"): (Request("ring"), absent("ring")),
+    ("POST", TOPIC + "/lastValue"): (
+        Request("lastValue", json=True),
+        Request("lastValue", 400, json=None, expect="no body"),
+    ),
+    ("DELETE", TOPIC + "/lastValue"): (Request("lastValue"), absent("lastValue")),
+    ("POST", TOPIC + "/alternate"): (
+        Request("alternate", json="spare"),
+        Request("alternate", 404, json="absent", expect="no exchange"),
+    ),
+    ("DELETE", TOPIC + "/alternate"): (Request("alternate"), absent("alternate")),
+    ("POST", TOPIC + "/purge"): (Request("purge", 200, expect=5), absent("purge")),
+    ("POST", TOPIC + "/drain"): (
+        Request("/admin/v2/persistent/public/default/drained/drain", 200, expect=0),
+        Request("drain", 404, expect="no alternate"),
+    ),
+    ("GET", EXCHANGE.rpartition("/")[0]): (
+        Request("/admin/v2/exchanges/public/default", 200, expect=says("/spare")),
+        Request("/admin/v2/exchanges/public/default", 405, method="POST"),
+    ),
+    ("PUT", EXCHANGE): (Request(f"{X}/new", json={"kind": "topic"}), Request(f"{X}/spare", 409)),
+    ("GET", EXCHANGE): (
+        Request(f"{X}/spare", 200, expect=has("kind", "bindings", "dropped")),
+        Request(f"{X}/absent", 404, expect="no exchange"),
+    ),
+    ("DELETE", EXCHANGE): (Request(f"{X}/doomed"), Request(f"{X}/absent", 404, expect="no exchange")),
+    ("POST", EXCHANGE + "/bindings"): (
+        Request(f"{X}/spare/bindings", json={"topic": "topic-1", "key": "k"}),
+        Request(f"{X}/spare/bindings", 404, json={"topic": "absent"}, expect="no topic"),
+    ),
+    ("DELETE", EXCHANGE + "/bindings"): (
+        Request(f"{X}/bound/bindings?topic=topic-1"),
+        Request(f"{X}/spare/bindings?topic=absent", 404, expect="no topic"),
+    ),
+    ("POST", EXCHANGE + "/alternate"): (
+        Request(f"{X}/bound/alternate", json="spare"),
+        Request(f"{X}/spare/alternate", 412, json="spare", expect="its own alternate"),
+    ),
+    ("DELETE", EXCHANGE + "/alternate"): (
+        Request(f"{X}/bound/alternate"),
+        Request(f"{X}/absent/alternate", 404, expect="absent"),
+    ),
+    ("GET", SUB + "/alternate"): (
+        Request("subscription/s/alternate", 200, expect=lambda answer: answer.json is None),
+        Request("subscription/nobody/alternate", 404, expect="nobody"),
+    ),
+    ("POST", SUB + "/alternate"): (
+        Request("subscription/s/alternate", json="spare"),
+        Request("subscription/s/alternate", 404, json="absent", expect="no exchange"),
+    ),
+    ("DELETE", SUB + "/alternate"): (
+        Request("subscription/s/alternate"),
+        Request("subscription/nobody/alternate", 404, expect="nobody"),
+    ),
+    ("POST", SUB + "/move"): (
+        Request("subscription/s/move?to=topic-1&count=2", 200, expect=2),
+        Request("subscription/s/move?to=absent", 404, expect="no topic"),
+    ),
+    ("POST", SUB + "/take"): (
+        Request("subscription/s/take", 200, expect=says("message 0")),
+        Request("subscription/nobody/take", 404, expect="nobody"),
+    ),
+    ("POST", SUB + "/reject/{ledger}/{entry}"): (
+        Request(f"{T}/rejecting/subscription/s/reject/{{ledger}}/0", 200, expect=True),
+        Request("subscription/s/reject/{ledger}/0", 404, expect="alternate exchange"),
+    ),
+    ("POST", SUB + "/drain"): (
+        Request(f"{T}/rejecting/subscription/idle/drain", 200, expect=lambda answer: answer.json >= 0),
+        Request("subscription/s/drain", 404, expect="alternate exchange"),
+    ),
+    **DELAY_CASES,
+    **SCHEMA_CASES,
+    **PARTITION_CASES,
 }
+
+
+@pytest.fixture(scope="module")
+def http() -> Iterator[HttpWorld]:
+    """A server with a binary port: it has non-persistent topics."""
+    with HttpWorld(wire=True) as world:
+        yield world
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -330,6 +508,22 @@ def beginning(http: HttpWorld) -> None:
     http.done("PUT", "/admin/v2/tenants/spare", json={})
     for name in ("spare", "other"):
         http.done("PUT", f"/admin/v2/namespaces/public/{name}")
+    for name in ("spare", "doomed", "bound"):
+        http.done("PUT", f"{X}/{name}")
+    http.done("POST", f"{X}/bound/bindings", json={"topic": "topic-1"})
+    for name in ("silent", "silent-gone"):
+        http.done("PUT", f"{QUIET}/{name}")
+    for name, count in (("silent-parted", 3), ("silent-ended", 1)):
+        http.done("PUT", f"{QUIET}/{name}/partitions", json=count)
+    for name, count in (("parted", 3), ("parted-gone", 1), ("parted-ended", 2)):
+        http.done("PUT", f"{T}/{name}/partitions", json=count)
+    for name in ("rejecting", "drained"):
+        http.done("PUT", f"{T}/{name}")
+        http.done("POST", f"{T}/{name}/alternate", json="spare")
+    for name in ("typed", "ended"):
+        http.ask("POST", f"{S}/{name}/schema", json={"type": "STRING"})
+    for name in ("s", "idle", "one", "two"):
+        http.done("PUT", f"{T}/rejecting/subscription/{name}")
 
 
 def test_every_route_has_its_cases() -> None:
@@ -342,6 +536,9 @@ def test_paths(http: HttpWorld, method: str, path: str, which: str) -> None:
     request = CASES[method, path][which == "bad"]
     topic = http.topic(messages=5, subscription="s") if "{topic}" in path else ""
     if "{ledger}" in request.path:
+        if "rejecting" in request.path:
+            topic = f"{T}/rejecting"
+            http.publish("rejecting")
         ledger = http.get(f"{topic}/lastMessageId")["ledgerId"]
         request = replace(request, path=request.path.replace("{ledger}", str(ledger)))
     request.ask(http, method, topic)

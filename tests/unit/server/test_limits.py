@@ -204,9 +204,10 @@ def test_every_version_of_a_greeting_is_answered(world: CostWorld, number: int) 
         assert told.max_message_size < 1 << 31
         found = raw.ask(Type.PARTITIONED_METADATA, Type.PARTITIONED_METADATA_RESPONSE, topic=full("t"))
         assert found.partitions == 0
-        ranges = {"keySharedMode": 0, "hashRanges": [{"start": number, "end": number}]}
+        ranges = {"keySharedMode": 1, "hashRanges": [{"start": number, "end": number}]}
         asked_for = {"topic": full("t"), "subscription": "s", "consumer_id": 1, "subType": 3}
-        raw.ask(Type.SUBSCRIBE, Type.ERROR, keySharedMeta=ranges, **asked_for)
+        answer = Type.ERROR if number else Type.SUCCESS  # hashes are from 0 to 65,535
+        raw.ask(Type.SUBSCRIBE, answer, keySharedMeta=ranges, **asked_for)
 
 
 @pytest.mark.parametrize("priority", [-(1 << 31), 0, (1 << 31) - 1])

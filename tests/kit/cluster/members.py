@@ -1,0 +1,101 @@
+"""Three simulated members, and copies that meet trouble; tests and mutants share them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from holdfast.broker.events import TransferMark
+from holdfast.cluster import transfer
+from holdfast.cluster.peers import QUIET_S
+from tests.kit.broker.cluster import watched
+from tests.kit.cluster.storm import JoinWorld
+from tests.kit.sim import Sim
+
+
+@contextmanager
+def three(seed: int = 1) -> Iterator[JoinWorld]:
+    """Three members that serve, and have published a little."""
+    with watched(), Sim(seed, 3) as sim:
+        world = JoinWorld(sim)
+        sim.network.weather.detection_s = (0.005, 0.2)
+        sim.boot(world.program)
+        sim.run_until(lambda: sorted(world.brokers) == sim.nodes)
+        sim.run(0.8)
+        yield world
+
+
+def wipe(world: JoinWorld, number: int) -> None:
+    """Crash a node, and replace its disk by an empty one."""
+    world.sim.crash(number)
+    world.sim.platter(number).wipe()
+    del world.members[number]
+
+
+def copy_while_files_go() -> None:
+    """The donor takes snapshots and trims meanwhile; the first copy succeeds."""
+    with three() as world:
+        sim = world.sim
+        wipe(world, 3)
+        world.wires.delay_s = (0.02, 0.03)
+        sim.restart(3)
+        sim.run_until(lambda: 3 in world.members and world.members[3].status().received > 0)
+        member, copies = world.members[3], [world.members[3].status().donor]
+        for _ in range(60):
+            sim.run(0.05)
+            if 3 in world.brokers:
+                break
+            copies.append(member.status().donor)
+            for broker in [world.brokers[1], world.brokers[2]]:
+                sim.loop.run_until_complete(broker.admin.truncate("kept"))
+                sim.loop.run_until_complete(broker.store.snapshot())
+        assert 3 in world.brokers
+        assert len(set(copies)) == 1
+        assert member.status().reason == ""
+
+
+def copy_from_the_next_donor() -> None:
+    """A donor that stands still costs its quiet time, and not the join."""
+    with three() as world:
+        sim = world.sim
+        wipe(world, 3)
+        sim.run(1)
+        sim.restart(3)
+        sim.run_until(lambda: 3 in world.members and world.members[3].status().received > 0)
+        donor = world.members[3].status().donor
+        sim.pause(donor, 3 * QUIET_S)
+        sim.run(2 * QUIET_S)
+        assert 3 in world.brokers, "it waits for the donor that stands still"
+        assert world.members[3].status().donor not in (3, donor)
+        world.settle()
+
+
+def copy_that_fails() -> None:
+    """Else an administrator sees a member that joins for ever."""
+    with three() as world:
+        sim = world.sim
+        wipe(world, 3)
+        world.wires.cut = 1.0
+        sim.restart(3)
+        sim.run(3)
+        status = world.members[3].status()
+        assert status.reason.startswith(f"copy from node {status.donor}: ConnectionResetError: ")
+        world.wires.cut = 0.0
+        world.settle()
+
+
+def copy_without_its_end() -> None:
+    """I233: a joiner that does not get the donor's mark throws the copy away."""
+    encode, wait_s = TransferMark.encode, transfer.MARK_S
+    TransferMark.encode = lambda self, version=None: b"\x91\xc4\x01x"  # type: ignore[method-assign]
+    transfer.MARK_S = 0.5
+    try:
+        with watched(), Sim(1, 3) as sim:
+            world = JoinWorld(sim)
+            sim.boot(world.program)
+            sim.run(4)
+            assert not world.brokers
+            assert "TimeoutError" in world.members[2].status().reason
+    finally:
+        TransferMark.encode = encode  # type: ignore[method-assign]
+        transfer.MARK_S = wait_s

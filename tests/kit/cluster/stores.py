@@ -1,0 +1,114 @@
+"""Stores that differ, for elections: what members hold, what was stable, and what they say."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from holdfast.broker.state import ViewMark
+from holdfast.cluster import Hello, Outcome, decide
+from holdfast.cluster.hello import CutMark, Held
+
+MAIN = (
+    *(Held(1, 1, 0, 10), Held(2, 1, 1, 11), Held(3, 1, 2, 12)),
+    *(Held(4, 2, 0, 20), Held(5, 2, 1, 21)),
+)
+"""The frames of the primary history: two views."""
+CUT = CutMark(2, 200)
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node's directory."""
+
+    number: int
+    held: int
+    """How many frames of the primary history it held."""
+    own: int = 0
+    """Frames behind them that it delivered to itself alone, at a split."""
+    known: int = 0
+    """Frames that it knows to be stable."""
+    listed: int = 0
+    """Frames that its journal does not have any more."""
+    second: tuple[int, ...] = (1, 2, 3, 4, 5)
+    """The nodes of the second view."""
+    kind: str = "whole"
+    """Or `incomplete`, `fresh`: what it held is gone."""
+
+    def hello(self) -> Hello:
+        if self.kind == "fresh":
+            return Hello(self.number, fresh=True)
+        if self.kind == "incomplete":
+            return Hello(self.number, complete=False, cuts=[CUT])
+        main = MAIN[: self.held]
+        last = main[-1]
+        views = {1: ViewMark(1, 1, (1, 2, 3, 4, 5), 100), 4: ViewMark(2, 4, self.second, 200)}
+        own = [
+            Held(last.last_d + at, last.view, last.index + at, 1000 * self.number + at)
+            for at in range(1, self.own + 1)
+        ]
+        return Hello(
+            self.number,
+            cluster=b"c",
+            history=[views[frame.last_d] for frame in main if frame.index == 0],
+            stable_d=self.known,
+            last_d=last.last_d + self.own,
+            start_d=self.listed,
+            frames=[frame for frame in (*main, *own) if frame.last_d > self.listed],
+        )
+
+
+def stable_of(nodes: Sequence[Node]) -> int:
+    """Return how many frames a majority held: all of them may have been confirmed."""
+    majority = len(nodes) // 2 + 1
+    return sorted((node.held for node in nodes), reverse=True)[majority - 1]
+
+
+def require_nothing_lost(nodes: Sequence[Node], present: Sequence[Node]) -> Outcome:
+    """Require that the elected store has all that was stable (I235)."""
+    decision = decide([node.hello() for node in present], [node.number for node in nodes])
+    if decision.outcome is Outcome.ELECT:
+        elected = next(node for node in present if node.number == decision.node)
+        assert elected.kind == "whole", f"{elected} cannot be elected"
+        stable = stable_of(nodes)
+        assert elected.held >= stable, f"{elected} lacks {stable} of {nodes}; present {present}"
+    return decision.outcome
+
+
+def random_nodes(seed: int, votes: int) -> list[Node]:
+    """Return nodes as a crash of all of them may leave them."""
+    chance = random.Random(seed)
+    numbers = range(1, votes + 1)
+    second = tuple(sorted(chance.sample(numbers, chance.randint(votes // 2 + 1, votes))))
+    kinds = [chance.choice(("whole", "whole", "whole", "incomplete", "fresh")) for _ in numbers]
+    held = [
+        chance.randint(1, len(MAIN) if number in second and kind != "incomplete" else 3)
+        for number, kind in zip(numbers, kinds, strict=True)
+    ]
+    stable = sorted(held, reverse=True)[votes // 2]
+    made = []
+    for number, kind, count in zip(numbers, kinds, held, strict=True):
+        known = chance.randint(0, min(count, stable))
+        own, listed = chance.choice((0, 0, 1, 2)), chance.randint(0, known)
+        made.append(Node(number, count, own, known, listed, second, kind))
+    return made
+
+
+def small_worlds() -> Iterator[list[Node]]:
+    """Yield every way in which three whole stores can end around a new view."""
+    for held in itertools.product((2, 3, 5), repeat=3):
+        stable = sorted(held, reverse=True)[1]
+        for own in itertools.product((0, 2), repeat=3):
+            for knows in itertools.product((False, True), repeat=3):
+                yield [
+                    Node(at + 1, held[at], own[at], min(held[at], stable) if knows[at] else 0)
+                    for at in range(3)
+                ]
+
+
+def quorate(nodes: Sequence[Node]) -> Iterator[tuple[Node, ...]]:
+    """Yield every majority of the nodes."""
+    for size in range(len(nodes) // 2 + 1, len(nodes) + 1):
+        yield from itertools.combinations(nodes, size)

@@ -1,0 +1,140 @@
+"""Broken registries of schemas: the scenes of tests/kit/server/schema_checks.py must notice each."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from holdfast.broker.events.schemas import SchemaAdd
+from holdfast.broker.state import Policies
+from holdfast.errors import HoldfastError
+from holdfast.server.registry import compatibility, definition, native, versions
+from tests.kit.server import schema_checks as scenes
+from tests.kit.server import schema_costs as costs
+from tests.kit.server.schema_checks import SCENES
+
+Patch = pytest.MonkeyPatch
+
+
+def not_compared(patch: Patch) -> None:
+    async def compare(*_: Any) -> None: ...
+
+    patch.setattr(versions, "compare", compare)
+
+
+def compared_with_what_was_seen_first(patch: Patch) -> None:
+    """Another schema that came during the comparison is not noticed."""
+    before = SchemaAdd.apply
+
+    def apply(self: SchemaAdd, *given: Any) -> Any:
+        return before(SchemaAdd(self.topic, self.schema), *given)
+
+    patch.setattr(SchemaAdd, "apply", apply)
+
+
+def the_namespace_wins(patch: Patch) -> None:
+    before = Policies.over
+
+    def over(self: Policies, inherited: Policies) -> Policies:
+        return before(inherited, self)
+
+    patch.setattr(Policies, "over", over)
+
+
+def a_rule(name: str, value: object) -> Callable[[Patch], None]:
+    def patched(patch: Patch) -> None:
+        before = versions.rules
+
+        def rules(*given: Any) -> versions.Rules:
+            found = before(*given)
+            return versions.Rules(**{**vars(found), name: value})
+
+        patch.setattr(versions, "rules", rules)
+
+    return patched
+
+
+def every_schema_is_the_same(patch: Patch) -> None:
+    patch.setattr(versions, "identity", lambda _: None)
+
+
+def no_schema_is_the_same(patch: Patch) -> None:
+    patch.setattr(versions, "identity", lambda _: object())
+
+
+def consumers_are_not_compared(patch: Patch) -> None:
+    async def admit(*_: Any) -> None: ...
+
+    patch.setattr(versions, "admit_consumer", admit)
+
+
+def every_topic_is_new(patch: Patch) -> None:
+    patch.setattr(versions, "_is_new", lambda _: True)
+
+
+MUTANTS = {
+    "not compared": not_compared,
+    "compared with what was seen first": compared_with_what_was_seen_first,
+    "the namespace wins": the_namespace_wins,
+    "producers may always add": a_rule("auto_update", True),
+    "a missing schema is always allowed": a_rule("enforced", False),
+    "the strategy is forgotten": a_rule("strategy", "FULL"),
+    "every schema is the same": every_schema_is_the_same,
+    "no schema is the same": no_schema_is_the_same,
+    "consumers are not compared": consumers_are_not_compared,
+    "every topic is new": every_topic_is_new,
+}
+
+
+def play(path: Path) -> None:
+    for number, scene in enumerate(SCENES):
+        asyncio.run(_played(scene, path / f"{number}"))
+
+
+async def _played(scene: Callable[[Path], Awaitable[None]], path: Path) -> None:
+    await scene(path)
+
+
+def test_without_a_mutant_nothing_is_noticed(tmp_path: Path) -> None:
+    play(tmp_path)
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_it_is_noticed(name: str, monkeypatch: Patch, tmp_path: Path) -> None:
+    MUTANTS[name](monkeypatch)
+    with pytest.raises((AssertionError, HoldfastError)):
+        play(tmp_path)
+
+
+def test_schemas_that_a_snapshot_forgets(monkeypatch: Patch, tmp_path: Path) -> None:
+    from holdfast.broker import state_codec
+
+    before = state_codec.TopicPart
+
+    def part(*given: Any, **named: Any) -> Any:
+        return msgspec.structs.replace(before(*given, **named), schemas=[])
+
+    monkeypatch.setattr(state_codec, "TopicPart", part)
+    with pytest.raises((AssertionError, HoldfastError)):
+        asyncio.run(_played(scenes.a_restart_changes_nothing, tmp_path))
+
+
+LIMITS: dict[str, tuple[Any, str, Callable[[], None]]] = {
+    "names of types": (definition, "NAME_LENGTH_MAX", costs.long_names_of_types_are_refused),
+    "names of messages": (native, "NAME_LENGTH_MAX", costs.long_names_of_messages_are_refused),
+    "kept definitions": (definition, "KEPT_BYTES_MAX", costs.large_definitions_are_not_kept),
+    "comparisons": (compatibility, "STEPS_MAX", costs.circles_are_compared_until_a_limit),
+}
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_a_missing_limit_is_noticed(name: str, monkeypatch: Patch) -> None:
+    module, limit, check = LIMITS[name]
+    monkeypatch.setattr(module, limit, 1 << 40)
+    with pytest.raises((AssertionError, pytest.fail.Exception)):
+        check()

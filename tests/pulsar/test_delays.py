@@ -1,0 +1,215 @@
+"""Delays, dead letters, retries and redelivery, as programs with the official client use them."""
+
+from __future__ import annotations
+
+import functools
+import signal
+import time
+from datetime import timedelta
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from holdfast._core import encode_messages
+from holdfast.protocol.pulsar_pb2 import BaseCommand as Type
+from tests.kit.server.wire_programs import data_of, nothing_comes, numbers, receive, refused, send_all, until
+from tests.kit.server.wire_raw import Raw
+from tests.kit.server.wire_world import ServerProcess, client, job_of, program, pulsar, server
+
+DELAY_MS = 700
+
+
+def is_partly(admin: Any, topic: str, partly: bool) -> bool:
+    """Return whether a part of a batch is acknowledged."""
+    return bool(admin.stats(topic, "s")["partly"] == partly)
+
+
+def shared(client: Any, topic: str, name: str = "s", **options: Any) -> Any:
+    return client.subscribe(topic, name, consumer_type=pulsar.ConsumerType.Shared, **options)
+
+
+@program
+def test_a_delayed_message_comes_at_its_time(client: Any, topic: str, admin: Any) -> None:
+    """By time and by delay. An exclusive consumer waits for none."""
+    consumer, alone = shared(client, topic), client.subscribe(topic, "alone")
+    producer = client.create_producer(topic)
+    at_ms = int(time.time() * 1000) + DELAY_MS
+    producer.send(b"at", deliver_at=at_ms)
+    producer.send(b"after", deliver_after=timedelta(milliseconds=DELAY_MS + 400))
+    producer.send(b"now")
+    assert data_of(receive(alone, 3)) == [b"at", b"after", b"now"]
+    assert data_of(receive(consumer, 1)) == [b"now"]
+    until(lambda: admin.stats(topic, "s")["scheduled"] == 2)
+    assert admin.stats(topic, "s")["backlog"] == 3, "they belong to the backlog"
+    found = receive(consumer, 2)
+    assert data_of(found) == [b"at", b"after"]
+    assert time.time() * 1000 >= at_ms
+    assert [each.redelivery_count() for each in found] == [0, 0]
+
+
+@program
+def test_batching_does_not_take_delayed_messages(client: Any, topic: str, admin: Any) -> None:
+    """A client with batching sends them alone, so others are not late."""
+    consumer = shared(client, topic)
+    producer = client.create_producer(topic, batching_enabled=True, batching_max_publish_delay_ms=10)
+    send_all(producer, numbers(0, 10), deliver_after=lambda n: timedelta(seconds=60) if n % 2 else None)
+    assert data_of(receive(consumer, 5)) == [b"0", b"2", b"4", b"6", b"8"]
+    until(lambda: admin.stats(topic, "s")["scheduled"] == 5)
+    nothing_comes(consumer)
+
+
+@program
+def delayed_over_a_restart(client: Any, topic: str) -> None:
+    consumer = shared(client, topic)
+    producer = client.create_producer(topic)
+    producer.send(b"soon", deliver_after=timedelta(milliseconds=1))
+    producer.send(b"later", deliver_after=timedelta(seconds=3))
+    consumer.acknowledge(soon := consumer.receive(5000))
+    assert soon.data() == b"soon"
+    while (message := consumer.receive(10_000)).data() == b"soon":  # the server is killed meanwhile
+        consumer.acknowledge(message)
+    consumer.acknowledge(message)
+    nothing_comes(consumer, 300)
+
+
+@program
+def retried_over_a_restart(client: Any, topic: str) -> None:
+    """Counts go on after the restart: the consumer has said so often enough before."""
+    consumer = shared(client, topic, negative_ack_redelivery_delay_ms=100)
+    client.create_producer(topic).send(b"poison")
+    counts: list[int] = []
+    while len(counts) < 40 and not (len(counts) > 8 and counts[-1] > 8):
+        message = consumer.receive(20_000)
+        counts.append(message.redelivery_count())
+        consumer.negative_acknowledge(message)
+    assert counts[0] == 0
+    assert all(after - before in (1, 0, -1, -2, -3, -4) for before, after in pairwise(counts)), counts
+    assert max(counts) > 8
+
+
+@pytest.mark.parametrize("work", [delayed_over_a_restart, retried_over_a_restart])
+def test_over_a_kill(work: Any) -> None:
+    own = ServerProcess()
+    runner = client()
+    runner.begin(job_of(work, own))
+    time.sleep(1.2)  # a pace, so that the kill falls into the work
+    own.restart(signal.SIGKILL)
+    runner.finish(30)
+    own.end()
+
+
+@program
+def test_dead_letters(client: Any, topic: str, admin: Any) -> None:
+    """After three redeliveries the client publishes to TOPIC-SUBSCRIPTION-DLQ, which the broker creates."""
+    policy = pulsar.ConsumerDeadLetterPolicy(3, initial_subscription_name="watch")
+    consumer = shared(client, topic, negative_ack_redelivery_delay_ms=50, dead_letter_policy=policy)
+    producer = client.create_producer(topic)
+    producer.send(b"poison", properties={"a": "b"}, partition_key="k")
+    producer.send(b"good")
+    seen: list[tuple[bytes, int]] = []
+    while len([1 for data, _ in seen if data == b"poison"]) < 4:
+        message = consumer.receive(10_000)
+        seen.append((message.data(), message.redelivery_count()))
+        if message.data() == b"good":
+            consumer.acknowledge(message)
+        else:
+            consumer.negative_acknowledge(message)
+    assert [count for data, count in seen if data == b"poison"] == [0, 1, 2, 3]
+    dead = client.subscribe(f"persistent://public/default/{topic}-s-DLQ", "watch")
+    letter = dead.receive(10_000)
+    assert (letter.data(), letter.partition_key()) == (b"poison", "k")
+    properties = letter.properties()
+    assert properties["a"] == "b"
+    assert properties["REAL_TOPIC"].endswith(topic)
+    assert properties["ORIGIN_MESSAGE_ID"]
+    until(lambda: admin.stats(topic, "s")["backlog"] == 0)
+
+
+@program
+def test_a_retry_topic_as_clients_make_it(client: Any, topic: str, admin: Any) -> None:
+    """This client has no `reconsume_later`: publish with a delay, then acknowledge."""
+    retry = f"{topic}-s-RETRY"
+    consumer = client.subscribe([topic, retry], "s", consumer_type=pulsar.ConsumerType.Shared)
+    assert not hasattr(consumer, "reconsume_later"), "use it here"
+    client.create_producer(topic).send(b"work")
+    later, attempts = client.create_producer(retry), []
+    for _ in range(3):
+        message = consumer.receive(10_000)
+        told = message.properties()
+        attempts.append((int(told.get("RECONSUMETIMES", 0)), message.topic_name().rpartition("/")[2]))
+        properties = {
+            "RECONSUMETIMES": str(attempts[-1][0] + 1),
+            "REAL_TOPIC": told.get("REAL_TOPIC", message.topic_name()),
+            "ORIGIN_MESSAGE_ID": told.get("ORIGIN_MESSAGE_ID", str(message.message_id())),
+        }
+        later.send(message.data(), properties=properties, deliver_after=timedelta(milliseconds=200))
+        consumer.acknowledge(message)
+    assert attempts == [(0, topic), (1, retry), (2, retry)]
+    until(lambda: admin.stats(topic, "s")["backlog"] == 0)
+
+
+@program
+def test_negative_acknowledgements_and_ack_timeouts(client: Any, topic: str) -> None:
+    """The client waits in both cases; the broker counts."""
+    consumer = shared(client, topic, negative_ack_redelivery_delay_ms=100)
+    producer = client.create_producer(topic)
+    producer.send(b"n")
+    counts = []
+    for _ in range(4):
+        message = consumer.receive(10_000)
+        counts.append(message.redelivery_count())
+        consumer.negative_acknowledge(message)
+    assert counts == [0, 1, 2, 3]
+    slow = shared(client, topic, "slow", unacked_messages_timeout_ms=10_000)
+    producer.send(b"t")
+    first = slow.receive(5000)
+    assert (first.data(), first.redelivery_count()) == (b"t", 0)
+    again = slow.receive(25_000)
+    assert (again.data(), again.redelivery_count()) == (b"t", 1)
+
+
+@program
+def test_the_rest_of_a_batch_is_redelivered_and_counted(client: Any, topic: str, admin: Any) -> None:
+    options: dict[str, Any] = {"batch_index_ack_enabled": True, "negative_ack_redelivery_delay_ms": 100}
+    consumer = shared(client, topic, **options)
+    producer = client.create_producer(
+        topic, batching_enabled=True, batching_max_messages=6, batching_max_publish_delay_ms=1000
+    )
+    send_all(producer, numbers(0, 6))
+    for count in range(3):
+        messages = receive(consumer, 6 - 2 * count, 10_000)
+        assert data_of(messages) == numbers(2 * count, 6)
+        assert {each.redelivery_count() for each in messages} == {count}
+        for each in messages[:2]:
+            consumer.acknowledge(each)
+        until(functools.partial(is_partly, admin, topic, count < 2))
+        for each in messages[2:]:
+            consumer.negative_acknowledge(each)
+    until(lambda: admin.stats(topic, "s")["backlog"] == 0)
+
+
+@program
+def test_what_a_user_is_told_of_a_misuse(client: Any, topic: str, admin: Any) -> None:
+    """A delay above the policy is refused; this client logs that, and is fenced."""
+    producer = client.create_producer(topic)
+    producer.send(b"first")
+    admin.limit_delays(topic, 5.0)
+    producer.close()
+    producer = client.create_producer(topic)
+    producer.send(b"short", deliver_after=timedelta(seconds=4))
+    refused(pulsar.ProducerFenced, lambda: producer.send(b"long", deliver_after=timedelta(seconds=60)))
+    reader = client.create_reader(topic, pulsar.MessageId.earliest)
+    assert data_of([reader.read_next(5000) for _ in range(2)]) == [b"first", b"short"]
+    assert not reader.has_message_available()
+
+
+def test_refusal_of_a_long_delay_names_the_policy(topic: str, raw: Raw) -> None:
+    raw.publish(topic, 1)
+    server().admin.limit_delays(topic, 5.0)
+    raw.produce(topic)
+    now_ms = int(time.time() * 1000)
+    entry = encode_messages([b"x"], "raw", 7, now_ms, deliver_at_ms=now_ms + 6000)[0]
+    raw.tell(Type.SEND, entry, producer_id=1, sequence_id=7)
+    told = raw.expect(Type.SEND_ERROR)
+    assert "delayed_most_s" in told.message

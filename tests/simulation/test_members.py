@@ -1,0 +1,242 @@
+"""Members join: the bytes of a copy, the status, and when they refuse."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import holdfast.broker.broker as broker_module
+from holdfast.broker import Broker
+from holdfast.broker.machine import Machine
+from holdfast.cluster import ClusterMember, life, transfer
+from holdfast.errors import BadConfiguration, Closed, Misuse
+from holdfast.ledger.copies import request_survivor
+from holdfast.ledger.recovery import prepare
+from tests.kit.cluster.link import SimLink
+from tests.kit.cluster.members import (
+    copy_from_the_next_donor,
+    copy_that_fails,
+    copy_while_files_go,
+    copy_without_its_end,
+    three,
+    wipe,
+)
+from tests.kit.cluster.storm import OPTIONS, JoinWorld
+from tests.kit.ledger.sim_store import SimFiles
+from tests.kit.sim import Sim, SimDisk, SimNode
+from tests.kit.sim.loop import Life
+from tests.kit.sim.randomness import SeededRandomness
+from tests.kit.sim.world import SimClock
+
+
+def power_off(world: JoinWorld) -> None:
+    for number in sorted(world.sim.running):
+        world.sim.crash(number)
+
+
+def test_all_new_nodes_begin_with_the_lowest() -> None:
+    with three() as world:
+        assert world.counts == {"elected": 1, "copied": 2}
+        world.settle()
+        assert len(world.confirmed) > 20
+
+
+def test_a_member_that_returns_keeps_its_ledgers() -> None:
+    """I234: equal files are not sent again; bytes on the wires are counted."""
+    with three() as world:
+        sim = world.sim
+        sim.run(1)
+        sim.crash(3)
+        sim.run(2)
+        before = world.wires.bytes
+        sim.restart(3)
+        sim.run_until(world.all_whole)
+        status = world.members[3].status()
+        assert status.kept > 2000
+        assert status.kept + status.received == status.total
+        assert status.received <= world.wires.bytes - before < status.received + 50_000
+        world.settle()
+
+
+def test_after_a_power_cut_all_of_it_is_there() -> None:
+    with three() as world:
+        confirmed = len(world.confirmed)
+        power_off(world)
+        for number in world.sim.nodes:
+            world.sim.restart(number)
+        world.settle()
+        assert world.counts["elected"] == 2
+        assert len(world.confirmed) >= confirmed > 20
+
+
+def test_a_minority_waits_and_says_for_whom() -> None:
+    with three() as world:
+        power_off(world)
+        world.sim.restart(1)
+        world.sim.run(5)
+        status = world.members[1].status()
+        assert (status.state, status.waits_for) == ("waiting-for-quorum", (2, 3))
+        assert "no majority" in status.reason
+
+
+def test_the_next_donor_is_asked_when_one_dies() -> None:
+    copy_from_the_next_donor()
+
+
+@pytest.mark.parametrize("after_s", [0.0, 1e-3, 3e-3])
+def test_members_that_serve_say_so_in_a_view_that_nobody_joined(after_s: float) -> None:
+    """A member dies before the joiner has heard which members serve."""
+    with three() as world:
+        sim = world.sim
+        wipe(world, 3)
+        sim.run(1)
+        sim.restart(3)
+        sim.run_until(lambda: 3 in world.members and len(world.members[3].status().members) == 3)
+        sim.run(after_s)
+        sim.crash(1)
+        sim.run_until(lambda: 3 in world.brokers)
+        confirmed = len(world.confirmed)
+        sim.run(1)
+        assert len(world.confirmed) > confirmed
+        sim.restart(1)
+        world.settle()
+
+
+def test_files_stay_while_a_member_copies_them() -> None:
+    copy_while_files_go()
+
+
+def test_a_copy_that_fails_says_why() -> None:
+    copy_that_fails()
+
+
+def test_a_full_disk_does_not_keep_the_donors_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A copy that cannot end is tried less and less often."""
+    tries: list[float] = []
+    with three() as world:
+        sim, fetch = world.sim, transfer.fetch
+
+        async def counted(*arguments: Any) -> set[int]:
+            tries.append(sim.now_s)
+            return await fetch(*arguments)
+
+        monkeypatch.setattr(life, "fetch", counted)
+        wipe(world, 3)
+        sim.platter(3).capacity_bytes = 6000
+        sim.restart(3)
+        sim.run(10)
+        assert sorted(world.brokers) == [1, 2]
+        assert "No space left" in world.members[3].status().reason
+        assert 2 < len(tries) < 50
+        sim.platter(3).capacity_bytes = None
+        world.settle()
+
+
+def test_a_member_without_its_mark_throws_the_copy_away() -> None:
+    """I233: the donor's last events may be of another side of a split."""
+    copy_without_its_end()
+
+
+def stranger(world: JoinWorld, number: int) -> None:
+    """Replace a node's directory by an empty store of another cluster."""
+    wipe(world, number)
+    disk = SimDisk(world.sim.platter(number))
+    made = prepare(disk, SeededRandomness(7), OPTIONS.journal_bytes)
+    world.sim.loop.run_until_complete(made)
+
+
+def test_data_of_another_cluster_is_not_overwritten() -> None:
+    with three() as world:
+        stranger(world, 3)
+        names = world.sim.loop.run_until_complete(SimDisk(world.sim.platter(3)).list("journal"))
+        world.sim.restart(3)
+        with pytest.raises(BadConfiguration, match="is not overwritten: use an empty directory"):
+            world.sim.run(5)
+        after = world.sim.loop.run_until_complete(SimDisk(world.sim.platter(3)).list("journal"))
+        assert names == after
+
+
+def test_a_lone_survivor_goes_on_when_told() -> None:
+    """Two disks are lost: nothing is decided until an administrator says so, once."""
+    with three() as world:
+        sim = world.sim
+        power_off(world)
+        sim.platter(2).wipe()
+        sim.platter(3).wipe()
+        for number in sim.nodes:
+            sim.restart(number)
+        sim.run(3)
+        assert world.members[1].status().reason.startswith("1 of 2 needed stores are here")
+        sim.crash(1)
+        sim.loop.run_until_complete(request_survivor(SimDisk(sim.platter(1))))
+        sim.restart(1)
+        sim.run_until(lambda: sorted(world.brokers) == sim.nodes)
+        assert "survivor" not in sim.loop.run_until_complete(SimDisk(sim.platter(1)).list(""))
+        assert world.members[1].status().reason == "an administrator chose it as the survivor"
+
+
+def test_a_survivor_that_copied_from_others_is_none_any_more() -> None:
+    """Else the next power cut, years later, would elect it without later messages."""
+    with three() as world:
+        sim = world.sim
+        sim.crash(3)
+        sim.loop.run_until_complete(request_survivor(SimDisk(sim.platter(3))))
+        sim.restart(3)
+        sim.run_until(lambda: sorted(world.brokers) == sim.nodes)
+        assert "survivor" not in sim.loop.run_until_complete(SimDisk(sim.platter(3)).list(""))
+        sim.crash(3)
+        sim.run(1)
+        power_off(world)
+        for number in sim.nodes:
+            sim.restart(number)
+        world.settle()
+
+
+async def serve_alone(disk: SimDisk, clock: SimClock) -> None:
+    """Publish more messages, without the others, than they have."""
+    files, random = SimFiles(disk, clock), SeededRandomness(7)
+    broker = await Broker.start(None, OPTIONS, disk=disk, files=files, clock=clock, random=random)
+    async with broker.producer("alone") as producer:
+        for number in range(200):
+            await producer.send(b"%d" % number)
+    await broker.close()
+
+
+def test_a_node_that_was_served_alone_is_not_elected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Events that it wrote alone look stable to it; the others have more."""
+    with three() as world:
+        sim = world.sim
+        sim.crash(3)
+        sim.run(1)
+        power_off(world)
+        disk = SimDisk(sim.platter(3))
+        with pytest.raises(Misuse, match="that of a node of a cluster; start it as a member"):
+            sim.loop.run_until_complete(serve_alone(disk, SimClock(sim.loop, 0)))
+        sim.loop.run_until_complete(disk.unlink("life"))
+        with monkeypatch.context() as plain:
+            plain.setattr(broker_module, "Machine", Machine)
+            sim.loop.run_until_complete(serve_alone(disk, SimClock(sim.loop, 0)))
+        for number in sim.nodes:
+            sim.restart(number)
+        world.settle()
+
+
+def test_a_closed_member_leaves_and_answers_no_more() -> None:
+    with three() as world:
+        sim, member = world.sim, world.members[3]
+        broker = world.brokers[3]
+        sim.loop.run_until_complete(member.close())
+        assert member.status().state == "closed"
+        assert isinstance(broker.failure, Closed)
+        with pytest.raises(ConnectionRefusedError):
+            sim.loop.run_until_complete(SimLink(world.wires, sim.running[1]).connect(3))
+
+
+def test_a_node_must_be_configured() -> None:
+    with Sim(1, 3) as sim:
+        wires, node = JoinWorld(sim).wires, SimNode(sim, 1, Life("node 1"))
+        with pytest.raises(BadConfiguration, match="node 4 is not among the nodes"):
+            ClusterMember(
+                OPTIONS, node=4, nodes=(1, 2), make_group=lambda *_: node.group(), link=SimLink(wires, node)
+            )

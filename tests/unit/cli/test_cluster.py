@@ -1,0 +1,135 @@
+"""`holdfast cluster`, against a served member and against a broker alone."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from holdfast.cli.cluster import assignment, status_lines
+from holdfast.cli.entry import run
+from tests.kit.server.cluster_checks import Member, member
+from tests.kit.server.http_world import HttpWorld
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[Member]:
+    with member() as found:
+        yield found
+
+
+def call(served: Member | HttpWorld, capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    world = served.world if isinstance(served, Member) else served
+    status = run(["cluster", *words, "--server", world.server.url])
+    told = capsys.readouterr()
+    return status, told.out, told.err
+
+
+def told(served: Member, capsys: pytest.CaptureFixture[str], *words: str) -> tuple[str, Any]:
+    """Return the answer in words, and as JSON."""
+    status, text, _ = call(served, capsys, *words)
+    assert status == 0
+    status, data, _ = call(served, capsys, *words, "--json")
+    assert (status, data.count("\n")) == (0, 1)
+    return text, json.loads(data)
+
+
+def test_status(served: Member, capsys: pytest.CaptureFixture[str]) -> None:
+    text, data = told(served, capsys, "status")
+    assert text.splitlines()[0] == "cluster standalone: view 1, has a majority"
+    assert "member 1.1, owns 0 subscriptions" in text
+    assert "3, the leader is node 1" in text
+    assert (data["node"], data["quorate"]) == (1, True)
+
+
+def test_a_minority_says_so() -> None:
+    found = {
+        "cluster": "c",
+        "view": 3,
+        "quorate": False,
+        "member": "1.1",
+        "ownedSubscriptions": 1,
+        "members": 1,
+        "leader": 0,
+        "stable": "3:1",
+        "delivered": "3:2",
+        "held": "3:1",
+        "note": "waits for a majority",
+        "differing": {"roll_entries": {"cluster": 5, "here": 7}},
+    }
+    assert status_lines(found) == [
+        "cluster c: view 3, NO MAJORITY: nothing is confirmed",
+        "  here     member 1.1, owns 1 subscription",
+        "  members  1, the leader is node -",
+        "  stable   3:1, delivered 3:2, held here 3:1",
+        "  note     waits for a majority",
+        "  differs  roll_entries: the cluster has 5, the configuration here 7",
+        "           the cluster's value applies; write it into the configuration, or set it back with "
+        "`holdfast cluster options NAME=VALUE`",
+    ]
+
+
+def test_an_option_alone_is_asked_for() -> None:
+    assert assignment("roll_entries") == ("roll_entries", None)
+    with pytest.raises(argparse.ArgumentTypeError, match="is not NAME=VALUE"):
+        assignment("roll_entries=")
+
+
+def test_members(served: Member, capsys: pytest.CaptureFixture[str]) -> None:
+    text, data = told(served, capsys, "members")
+    head, *rows = text.splitlines()
+    assert head.split() == ["NODE", "MEMBER", "NAME", "STATE", "VERSION", "PULSAR", "HTTP"]
+    assert "serving, leader, here" in rows[0]
+    assert "http://node2:8080" in rows[1]
+    assert [each["node"] for each in data] == [1, 2, 3]
+
+
+def test_queues(served: Member, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(served, capsys, "queues")[1] == "no topics\n"
+    served.world.topic(messages=2, subscription="s")
+    text, data = told(served, capsys, "queues")
+    assert text.splitlines()[1].startswith("topic-1")
+    assert text.splitlines()[2].split()[0] == "s"
+    assert data[0]["subscriptions"][0]["backlog"] == 2
+
+
+def test_options(served: Member, capsys: pytest.CaptureFixture[str]) -> None:
+    text, data = told(served, capsys, "options", "roll_entries=77", "deduplication=true")
+    assert ("deduplication", "true") in [tuple(line.split()) for line in text.splitlines()]
+    assert data["roll_entries"] == 77
+    assert call(served, capsys, "options", "roll_entries")[1].split() == ["roll_entries", "77"]
+    assert call(served, capsys, "options", "rolls")[2].startswith("holdfast: 'rolls' is not an option")
+    assert "deduplication is 5; use true or false" in call(served, capsys, "options", "deduplication=5")[2]
+    assert call(served, capsys, "options", "sync=true")[2].startswith("holdfast: 'sync' is not an option")
+    with pytest.raises(SystemExit, match="2"):
+        call(served, capsys, "options", "roll_entries=many")
+    assert "'roll_entries=many' is not NAME=VALUE" in capsys.readouterr().err
+
+
+def test_leaving(served: Member, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(served, capsys, "leave")[1] == "member 1.1 leaves the cluster, and its server stops\n"
+    assert call(served, capsys, "evict", "2", "--json")[1] == '{"evicted": 2}\n'
+    assert served.left == ["here", "node 2"]
+    status, _, error = call(served, capsys, "evict", "1")
+    assert (status, "use `holdfast cluster leave`" in error) == (1, True)
+    status, _, error = call(served, capsys, "evict", "9")
+    assert (status, "no node 9 is present" in error) == (1, True)
+
+
+def test_a_broker_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    with HttpWorld() as world:
+        for words in (
+            ["status"],
+            ["members"],
+            ["queues"],
+            ["options"],
+            ["leave"],
+            ["evict", "2"],
+            ["free", "x"],
+        ):
+            status, out, error = call(world, capsys, *words)
+            assert (status, out) == (1, "")
+            assert "this broker is not a member of a cluster; set cluster.node" in error

@@ -1,0 +1,140 @@
+"""Schemas over HTTP: versions, strategies, and the rules of namespaces and topics."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.kit.server.http_world import HttpWorld, T, http
+
+__all__ = ["http"]
+
+S = "/admin/v2/schemas/public/default"
+NS = "/admin/v2/namespaces/public/default"
+
+
+def avro(*fields: tuple[str, Any], **more: Any) -> dict[str, Any]:
+    made = [{"name": name, "type": type_, **more} for name, type_ in fields]
+    return {
+        "type": "AVRO",
+        "schema": json.dumps({"type": "record", "name": "Order", "fields": made}),
+        "properties": {"by": "test"},
+    }
+
+
+ONE = avro(("x", "int"))
+TWO = avro(("x", "int"), ("y", "string"))
+
+
+def name(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
+def test_from_the_first_to_the_last(http: HttpWorld) -> None:
+    at = f"{S}/{name(http.topic())}"
+    assert http.ask("GET", f"{at}/schema").status == 404
+    assert http.ask("POST", f"{at}/schema", json=ONE).json == {"version": {"version": 0}}
+    assert http.ask("POST", f"{at}/schema", json=ONE).json == {"version": {"version": 0}}
+    answer = http.get(f"{at}/schema")
+    assert (answer["type"], answer["data"], answer["properties"]) == ("AVRO", ONE["schema"], {"by": "test"})
+    refused = http.ask("POST", f"{at}/schema", json=TWO)
+    assert refused.status == 409
+    assert "(FULL)" in refused.reason
+    assert "field y" in refused.reason
+    told = http.ask("POST", f"{at}/compatibility", json=TWO).json
+    assert (told["compatibility"], told["schemaCompatibilityStrategy"]) == (False, "FULL")
+    assert "field y" in told["reason"]
+    assert http.ask("POST", f"{at}/version", json=TWO).status == 404
+    assert http.ask("POST", f"{at}/version", json=ONE).json == {"version": {"version": 0}}
+    assert http.ask("DELETE", f"{at}/schema?force=true").status == 412
+    assert http.ask("DELETE", f"{at}/schema").json == {"version": {"version": 1}}
+    assert http.ask("DELETE", f"{at}/schema").status == 404
+    assert http.ask("GET", f"{at}/schema/1").status == 404, "a deletion is not a schema"
+    assert http.ask("POST", f"{at}/schema", json=TWO).json == {"version": {"version": 2}}
+    assert [each["version"] for each in http.get(f"{at}/schemas")["getSchemaResponses"]] == [2]
+    assert http.get(f"{at}/schema/0")["data"] == ONE["schema"], "messages of this version are still there"
+
+
+def test_a_topic_is_created_for_its_schema(http: HttpWorld) -> None:
+    http.ask("POST", f"{S}/made-for-a-schema/schema", json=ONE)
+    assert http.get(f"{T}/made-for-a-schema/stats")["storageSize"] == 0
+
+
+def test_partitions_share_their_schemas(http: HttpWorld) -> None:
+    full = "persistent://public/default/in-parts"
+    http.run(http.broker.partitioned.create(full, 3))
+    assert http.ask("POST", f"{S}/in-parts/schema", json=ONE).json == {"version": {"version": 0}}
+    assert http.get(f"{S}/in-parts-partition-2/schema")["data"] == ONE["schema"]
+    assert http.ask("POST", f"{S}/in-parts-partition-1/schema", json=TWO).status == 409
+    assert http.ask("DELETE", f"{S}/in-parts/schema").json == {"version": {"version": 1}}
+    assert http.ask("GET", f"{S}/in-parts-partition-2/schema").status == 404
+
+
+def test_pairs(http: HttpWorld) -> None:
+    at = f"{S}/{name(http.topic())}"
+    body = {
+        "type": "KEY_VALUE",
+        "schema": json.dumps({"key": "", "value": json.loads(ONE["schema"])}),
+        "properties": {"key.schema.type": "STRING", "value.schema.type": "AVRO"},
+    }
+    assert http.ask("POST", f"{at}/schema", json=body).json == {"version": {"version": 0}}
+    assert json.loads(http.get(f"{at}/schema")["data"])["value"]["name"] == "Order"
+    body["schema"] = json.dumps({"key": "", "value": json.loads(TWO["schema"])})
+    assert "value: field y" in http.ask("POST", f"{at}/schema", json=body).reason
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "words"),
+    [
+        ({"type": "XML"}, 422, "there is no type 'XML' of schemas; there are: AUTO_CONSUME, AVRO"),
+        ({"type": "AVRO", "schema": "{"}, 422, "not valid as Avro"),
+        ({"type": "STRING", "schema": "long"}, 422, "has no definition"),
+        ({"type": "KEY_VALUE", "schema": "[]"}, 422, "as JSON"),
+        ({"schema": ""}, 400, "type"),
+    ],
+)
+def test_bad_requests(http: HttpWorld, body: dict[str, Any], status: int, words: str) -> None:
+    at = f"{S}/{name(http.topic())}"
+    for path in ("schema", "compatibility", "version"):
+        answer = http.ask("POST", f"{at}/{path}", json=body)
+        assert answer.status == status
+        assert words in answer.reason
+    assert http.ask("GET", f"{at}/schema/-1").status == 412
+    assert http.ask("GET", f"{S}/missing/schema").status == 404
+
+
+def test_the_topic_decides_before_its_namespace(http: HttpWorld) -> None:
+    topic = http.topic()
+    at, own = f"{S}/{name(topic)}", f"{topic}/schemaCompatibilityStrategy"
+    http.ask("POST", f"{at}/schema", json=ONE)
+    assert http.get(f"{own}?applied=true") == "FULL"
+    http.done("PUT", f"{NS}/schemaCompatibilityStrategy", json="FORWARD")
+    try:
+        assert (http.get(own), http.get(f"{own}?applied=true")) == (None, "FORWARD")
+        assert http.ask("POST", f"{at}/compatibility", json=TWO).json["compatibility"] is True
+        http.done("PUT", own, json="BACKWARD")
+        assert http.ask("POST", f"{at}/compatibility", json=TWO).json["compatibility"] is False
+        assert http.ask("PUT", own, json="SIDEWAYS").status == 400
+        http.done("DELETE", own)
+        assert http.ask("POST", f"{at}/schema", json=TWO).json == {"version": {"version": 1}}
+    finally:
+        http.done("DELETE", f"{NS}/schemaCompatibilityStrategy")
+    assert http.get(f"{NS}/schemaCompatibilityStrategy") is None
+
+
+def test_rules_for_producers(http: HttpWorld) -> None:
+    topic = http.topic()
+    assert (http.get(f"{NS}/isAllowAutoUpdateSchema"), http.get(f"{NS}/schemaValidationEnforced")) == (
+        True,
+        False,
+    )
+    for path, of in (("isAllowAutoUpdateSchema", "auto_update"), ("schemaValidationEnforced", "enforced")):
+        before = http.get(f"{NS}/{path}")
+        http.done("POST", f"{NS}/{path}", json=not before)
+        assert http.get(f"{NS}/{path}") is not before, of
+        http.done("POST", f"{NS}/{path}", json=before)
+    assert http.get(f"{topic}/schemaValidationEnforced") is None
+    http.done("POST", f"{topic}/schemaValidationEnforced", json=True)
+    assert http.get(f"{topic}/schemaValidationEnforced?applied=true") is True

@@ -1,0 +1,167 @@
+"""Non-persistent topics without a network: receivers of a message, and counts."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from holdfast.broker.membership import owner_of_topic
+from holdfast.errors import Busy, Fenced, Misuse, NotFound
+from holdfast.protocol import pulsar_pb2 as pb
+from holdfast.server.pulsar.non_persistent import Meter, NonPersistentTopic, delivery
+from tests.kit.broker.crowd import A, B, C
+from tests.kit.server.cluster_checks import member
+from tests.kit.server.http_world import HttpWorld, T
+from tests.kit.server.passing_checks import Attached, at_most_one_consumer_within_permits, topic
+from tests.kit.server.wire_raw import Raw, Type
+
+
+def test_at_most_one_consumer_within_permits() -> None:
+    at_most_one_consumer_within_permits()
+
+
+def test_without_a_subscription_everything_is_dropped() -> None:
+    found = topic()
+    assert found.publish([(2, b"a"), (1, b"b")], 3, 2) == 0
+    assert found.publish([(1, b"c")], 1, 1) == 2
+    assert found.meter.counts() == (4, 3, 4)
+
+
+def test_permits_count_messages_and_may_be_exceeded_by_a_batch() -> None:
+    found = topic()
+    only = Attached(found, "s")
+    only.permits = 2
+    found.publish([(1, b"a"), (5, b"batch"), (1, b"late")], 7, 10)
+    assert only.got == [b"a", b"batch"]
+    assert (only.permits, found.subscriptions["s"].meter.dropped, found.meter.dropped) == (-4, 1, 1)
+
+
+def test_consumers_that_do_not_read_are_left_out() -> None:
+    found = topic()
+    one, two = Attached(found, "s"), Attached(found, "s")
+    one.permits = two.permits = 10
+    one.connection.stalled = True
+    found.publish([(1, b"a"), (1, b"b")], 2, 2)
+    assert (one.got, two.got) == ([], [b"a", b"b"])
+
+
+def test_the_best_failover_consumer_is_served_alone() -> None:
+    found = topic()
+    late, best = Attached(found, "s", "failover", priority=1), Attached(found, "s", "failover", priority=0)
+    late.permits = 9
+    found.publish([(1, b"a")], 1, 1)
+    assert (late.got, found.meter.dropped) == ([], 1), "the active consumer has no permits"
+    best.permits = 9
+    found.publish([(1, b"b")], 1, 1)
+    found.leave(best)
+    found.publish([(1, b"c")], 1, 1)
+    assert (best.got, late.got) == ([b"b"], [b"c"])
+
+
+def test_clients_that_exclude_each_other() -> None:
+    found = topic()
+    Attached(found, "s", "exclusive")
+    with pytest.raises(Busy, match="is exclusive, and has a consumer"):
+        Attached(found, "s", "exclusive")
+    with pytest.raises(Misuse, match="has exclusive consumers; use that type"):
+        Attached(found, "s", "shared")
+    with pytest.raises(NotFound, match="it has: s"):
+        found.subscription("t")
+
+    def producer(name: str, exclusive: bool = False) -> Any:
+        return SimpleNamespace(name=name, exclusive=exclusive)
+
+    found.open(producer("p"))
+    with pytest.raises(Busy, match="a producer 'p' already"):
+        found.open(producer("p"))
+    with pytest.raises(Fenced, match="one is exclusive"):
+        found.open(producer("q", exclusive=True))
+    alone = NonPersistentTopic("x", 0.0)
+    alone.open(producer("p", exclusive=True))
+    with pytest.raises(Fenced, match="one is exclusive"):
+        alone.open(producer("q"))
+
+
+def test_only_the_owner_serves_a_topic() -> None:
+    """I286: another member refers clients of both protocols to the owner; lookups name it."""
+    with member() as served:
+        world = served.world
+        assert world.wire is not None
+        state = world.broker.machine.state
+        names = [f"non-persistent://public/default/silent-{at}" for at in range(30)]
+        owners = {name: (owner_of_topic(state, name) or A).node for name in names}
+        there = next(name for name, node in owners.items() if node == 2)
+        here = next(name for name, node in owners.items() if node == 1)
+        with Raw(f"pulsar://127.0.0.1:{world.wire.port}") as raw:
+            found = raw.ask(Type.LOOKUP, Type.LOOKUP_RESPONSE, topic=there)
+            assert found.brokerServiceUrl == "pulsar://node2:6650"
+            for kind, more in (
+                (Type.PRODUCER, {"producer_id": 1}),
+                (
+                    Type.SUBSCRIBE,
+                    {"consumer_id": 1, "subscription": "s", "subType": pb.CommandSubscribe.Shared},
+                ),
+            ):
+                refused = raw.ask(kind, Type.ERROR, topic=there, **more)
+                assert refused.error == pb.ServiceNotReady
+                assert "node 2 alone serves" in refused.message
+            raw.ask(Type.PRODUCER, Type.PRODUCER_SUCCESS, topic=here, producer_id=2)
+        referred = world.ask(
+            "GET",
+            f"/admin/v2/non-persistent/public/default/{there.rpartition('/')[2]}/stats",
+            allow_redirects=False,
+        )
+        assert referred.status == 307
+        assert referred.headers["Location"].startswith("http://node2")
+
+
+def test_clients_of_a_former_owner_are_closed() -> None:
+    with member() as served:
+        world = served.world
+        assert world.wire is not None
+        served.say("enter")
+        names = [f"non-persistent://public/default/silent-{at}" for at in range(30)]
+        with Raw(f"pulsar://127.0.0.1:{world.wire.port}") as raw:
+            for number, name in enumerate(names):
+                raw.ask(Type.PRODUCER, Type.PRODUCER_SUCCESS, topic=name, producer_id=number)
+            served.say("enter", B, C)
+            served.say("announce", B, C)
+            moved = {n for n, name in enumerate(names) if not world.broker.membership.serves(name)}
+            assert 0 < len(moved) < 30
+            assert {raw.expect(Type.CLOSE_PRODUCER).producer_id for _ in moved} == moved
+
+
+def test_rates_are_over_half_a_minute_or_more() -> None:
+    meter = Meter(0.0)
+    meter.messages, meter.dropped = 300, 30
+    assert meter.rates(10.0) == (30.0, 0.0, 3.0)
+    for now in (30.0, 45.0, 60.0):
+        meter.tick(now)
+    assert meter.rates(60.0) == (0.0, 0.0, 0.0)
+
+
+def test_the_frame_of_a_message() -> None:
+    frame = delivery(7, 300, b"entry")
+    size = int.from_bytes(frame[4:8], "big")
+    assert int.from_bytes(frame[:4], "big") == len(frame) - 4
+    message = pb.BaseCommand.FromString(frame[8 : 8 + size]).message
+    assert (message.consumer_id, message.message_id.entryId, frame[8 + size :]) == (7, 300, b"entry")
+
+
+def test_lists_of_a_namespace() -> None:
+    with HttpWorld(wire=True) as world:
+        base = "non-persistent://public/default/"
+        world.done("PUT", "/admin/v2/non-persistent/public/default/alone")
+        world.done("PUT", "/admin/v2/non-persistent/public/default/whole/partitions", json=2)
+        world.done("PUT", f"{T}/kept")
+        silent = [f"{base}alone", f"{base}whole-partition-0", f"{base}whole-partition-1"]
+        kept = ["persistent://public/default/kept"]
+        assert world.get("/admin/v2/non-persistent/public/default") == silent
+        topics = "/admin/v2/namespaces/public/default/topics"
+        assert world.get(topics) == world.get(f"{topics}?mode=PERSISTENT") == kept
+        assert world.get(f"{topics}?mode=NON_PERSISTENT") == silent
+        assert world.get(f"{topics}?mode=ALL") == [*kept, *silent]
+        assert world.ask("PUT", "/admin/v2/non-persistent/public/default/whole").status == 409
+        assert world.ask("GET", "/admin/v2/non-persistent/public/default/alone/retention").status == 501
