@@ -51,7 +51,7 @@ def publish_and_consume(client: Any, topic: str, once: bool) -> None:
         pass
     assert got == confirmed
     if once:
-        # What was delivered before the kill is delivered again. The reader shows what is stored, once.
+        # Deliveries from before the kill happen again. The reader shows what is stored, once.
         reader = client.create_reader(topic, pulsar.MessageId.earliest)
         stored = []
         while reader.has_message_available():
