@@ -9,16 +9,21 @@ from tests.kit.growth import queue, server
 from tests.kit.slices import pick
 
 SERVER_ROUNDS = pick(test=8, nightly=150)
+LONGER = pick(test=(1, 5, 15), nightly=(1, 5))
+"""A run that shows growth is repeated with more rounds, which must show it, too."""
 QUEUE_ROUNDS = pick(test=10, nightly=400)
 
 
 def test_a_server_does_not_grow(tmp_path: Path, counts: Callable[[str], None]) -> None:
-    """A pool that fills rises over a few rounds; a leak also over many."""
-    for name in ("short", "long"):
-        (tmp_path / name).mkdir()
-    run = server.months(tmp_path / "short", range(SERVER_ROUNDS), warm_up=2)
-    if run.growing():
-        run = server.months(tmp_path / "long", range(5 * SERVER_ROUNDS), warm_up=SERVER_ROUNDS)
+    """A pool that fills rises over a few rounds, or over fifty; a leak also over many."""
+    for longer in LONGER:
+        directory = tmp_path / f"{longer}-fold"
+        directory.mkdir()
+        run = server.months(
+            directory, range(longer * SERVER_ROUNDS), warm_up=max(2, longer * SERVER_ROUNDS // 5)
+        )
+        if not run.growing():
+            break
     counts(f"{run.rounds} rounds of a server, {len(run.values)} figures level")
     run.require_level()
 
