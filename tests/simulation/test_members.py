@@ -13,6 +13,7 @@ from holdfast.cluster import ClusterMember, life, transfer
 from holdfast.errors import BadConfiguration, Closed, Misuse
 from holdfast.ledger.copies import request_survivor
 from holdfast.ledger.recovery import prepare
+from tests.kit.broker.cluster import watched
 from tests.kit.cluster.link import SimLink
 from tests.kit.cluster.members import (
     copy_from_the_next_donor,
@@ -22,7 +23,7 @@ from tests.kit.cluster.members import (
     three,
     wipe,
 )
-from tests.kit.cluster.storm import OPTIONS, JoinWorld
+from tests.kit.cluster.storm import ALL, OPTIONS, JoinWorld
 from tests.kit.ledger.sim_store import SimFiles
 from tests.kit.sim import Sim, SimDisk, SimNode
 from tests.kit.sim.loop import Life
@@ -219,6 +220,29 @@ def test_a_node_that_was_served_alone_is_not_elected(monkeypatch: pytest.MonkeyP
             sim.loop.run_until_complete(serve_alone(disk, SimClock(sim.loop, 0)))
         for number in sim.nodes:
             sim.restart(number)
+        world.settle()
+
+
+def test_a_broker_that_was_alone_becomes_the_seed_of_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its directory and the empty ones of the others: all have its messages, with the same ids."""
+    with watched(), Sim(1, 3) as sim:
+        with monkeypatch.context() as plain:
+            plain.setattr(broker_module, "Machine", Machine)
+            sim.loop.run_until_complete(serve_alone(SimDisk(sim.platter(2)), SimClock(sim.loop, 0)))
+        world = JoinWorld(sim)
+        sim.boot(world.program)
+        sim.run_until(lambda: sorted(world.brokers) == sim.nodes)
+        assert world.counts == {"elected": 1, "copied": 2}
+        sim.run_until(world.all_whole)
+        found = [
+            [
+                (m.id, bytes(m.data))
+                for m in sim.loop.run_until_complete(broker.admin.examine("alone", count=ALL))
+            ]
+            for _, broker in sorted(world.brokers.items())
+        ]
+        assert [data for _, data in found[1]] == [b"%d" % number for number in range(200)]
+        assert found[0] == found[1] == found[2]
         world.settle()
 
 

@@ -223,7 +223,9 @@ class Replica(Work):
     def group(self, incarnation: int, view_floor: int) -> Group:
         assert self.sim_node is not None
         self.unstable = deque()
-        group = self.sim_node.group(explicit_holds=True, window_bytes=1 << 16, incarnation=incarnation)
+        group = self.sim_node.group(
+            explicit_holds=True, window_bytes=1 << 16, incarnation=incarnation, view_floor=view_floor
+        )
         return RecordedGroup(self, group)
 
     async def live(self, broker: Broker, life: int) -> None:

@@ -77,7 +77,8 @@ def sim_member(
         options,
         node=node.number,
         nodes=nodes,
-        make_group=make_group or (lambda life, _: node.group(explicit_holds=True, incarnation=life)),
+        make_group=make_group
+        or (lambda life, floor: node.group(explicit_holds=True, incarnation=life, view_floor=floor)),
         link=SimLink(wires, node),
         disk=node.disk,
         files=SimFiles(node.disk, node.clock),

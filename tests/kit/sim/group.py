@@ -29,6 +29,7 @@ class SimGroup(BaseGroup):
         context: Context,
         explicit_holds: bool = False,
         window_bytes: int = WINDOW_BYTES,
+        view_floor: int = 0,
     ) -> None:
         super().__init__(member, explicit_holds)
         self.endpoint = Endpoint(member, self._arrived)
@@ -37,6 +38,7 @@ class SimGroup(BaseGroup):
         self._trace = trace
         self._context = context
         self._window_bytes = window_bytes
+        self._view_floor = view_floor
         self._loop = asyncio.get_running_loop()
         self._pump_due = False
         self._unplaced: deque[int] = deque()
@@ -53,7 +55,7 @@ class SimGroup(BaseGroup):
 
     async def start(self, listener: Listener) -> None:
         self._begin(listener)
-        self._network.join(self.endpoint)
+        self._network.join(self.endpoint, self._view_floor)
         while self._view is None and self._ended is None:
             await self._change()
         if self._view is None:

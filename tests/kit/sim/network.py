@@ -128,7 +128,9 @@ class Network:
 
     # -- calls of nodes and faults ---------------------------------------------------------------------
 
-    def join(self, endpoint: Endpoint) -> None:
+    def join(self, endpoint: Endpoint, view_floor: int = 0) -> None:
+        """Let a member join; later views have ids above its `view_floor`."""
+        self._views = max(self._views, view_floor)
         self.endpoints.append(endpoint)
         self._changed(self.weather.change_s)
 

@@ -59,8 +59,9 @@ class SimNode:
         explicit_holds: bool = False,
         window_bytes: int = WINDOW_BYTES,
         incarnation: int | None = None,
+        view_floor: int = 0,
     ) -> SimGroup:
-        """Return a new member with a new incarnation.
+        """Return a new member with a new incarnation. Its views have ids above `view_floor`.
 
         The one before must have left or been lost.
         """
@@ -71,7 +72,14 @@ class SimNode:
         context = copy_context()
         context.run(CURRENT.set, self.life)
         group = SimGroup(
-            member, self._sim.network, chance, self._sim.trace, context, explicit_holds, window_bytes
+            member,
+            self._sim.network,
+            chance,
+            self._sim.trace,
+            context,
+            explicit_holds,
+            window_bytes,
+            view_floor,
         )
         self._endpoint = group.endpoint
         return group
