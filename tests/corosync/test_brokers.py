@@ -19,8 +19,8 @@ import pytest
 from holdfast.client import Client, StageReceipt
 from holdfast.columns import FileTopic
 from holdfast.demo.cluster.breaking import FAULTS, Scene, Settings, run
-from holdfast.demo.cluster.brokers import PULSAR_PORT, Brokers
-from holdfast.demo.cluster.nodes import Nodes
+from holdfast.demo.cluster.brokers import HTTP_PORT, PULSAR_PORT, Brokers
+from holdfast.demo.cluster.nodes import SUBNET, Nodes
 from holdfast.errors import NotFound
 from tests.kit.server.wire_raw import Raw, Type
 from tests.kit.slices import pick
@@ -38,6 +38,9 @@ client.close()
 """
 """Publish to a topic and consume from it with the official client."""
 UP_S = 60.0
+HOLDFAST = [sys.executable, "-m", "holdfast.cli"]
+HERE = ["--server", f"http://127.0.0.1:{HTTP_PORT}"]
+"""The broker of the node in which a command runs."""
 
 
 @pytest.fixture(scope="module")
@@ -100,6 +103,32 @@ def test_a_cluster_that_is_broken_in_every_way(corosync: None) -> None:
     assert outcome.good, (outcome.account, outcome.faults, outcome.root)
     assert outcome.account is not None
     assert outcome.account.confirmed > seconds * rate / 2
+
+
+def test_a_lone_broker_joins_others_by_the_files_of_cluster_init(corosync: None, tmp_path: Path) -> None:
+    """Corosync and brokers start with these files, encrypted; the directory of node 1 is the beginning."""
+    nodes, files, mine = [1, 2, 3], tmp_path / "files", ["--data", str(tmp_path / "data-1")]
+    for command in (
+        ["cluster", "init", "--to", str(files), *(f"{node}={SUBNET}.{node}" for node in nodes)],
+        ["topic", "create", "orders", *mine],
+        ["topic", "produce", "orders", "first", *mine],
+        ["topic", "produce", "orders", "second", *mine],
+    ):
+        subprocess.run([*HOLDFAST, *command], check=True, timeout=60)
+    etc = {name: (files / name).read_bytes() for name in ("corosync.conf", "authkey")}
+    with Nodes(3, etc) as rig:
+        assert "aes256" in rig.run(2, ["corosync-cmapctl", "-g", "totem.crypto_cipher"])
+        found = Brokers(rig, tmp_path, settings=files / "holdfast.toml")
+        try:
+            for part in found.parts.values():
+                part.start()
+            wait_serving(found, nodes)
+            assert "has a majority" in rig.run(3, [*HOLDFAST, "cluster", "status", *HERE])
+            consumed = rig.run(3, [*HOLDFAST, "topic", "consume", "orders", "--lines", *HERE])
+            assert consumed.split() == ["first", "second"]
+        finally:
+            for part in found.parts.values():
+                part.end()
 
 
 # -- the tests of the original design -----------------------------------------------------------------

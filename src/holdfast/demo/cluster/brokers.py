@@ -19,15 +19,18 @@ ASK_S = 1.0
 
 
 class Brokers:
-    """Brokers of one cluster, one per node, with their files below a directory."""
+    """Brokers of one cluster, one per node, with their files below a directory.
 
-    def __init__(self, nodes: Nodes, root: Path, *options: str) -> None:
+    `settings` is the configuration of all of them; without it one is written.
+    """
+
+    def __init__(self, nodes: Nodes, root: Path, *options: str, settings: Path | None = None) -> None:
         self.nodes, self.root = nodes, root
         (root / "logs").mkdir(parents=True, exist_ok=True)
-        self._write_settings()
+        self._settings = settings or self._write_settings()
         self.parts = {node: self._part(node, options) for node in nodes.numbers}
 
-    def _write_settings(self) -> None:
+    def _write_settings(self) -> Path:
         secret = self.root / "secret"
         secret.touch(mode=0o600)
         secret.write_bytes(os.urandom(32).hex().encode())
@@ -36,10 +39,12 @@ class Brokers:
             for node in self.nodes.numbers
         )
         text = f'[cluster]\nname = "demo"\nsecret_file = "secret"\n{listed}'
-        (self.root / "holdfast.toml").write_text(text)
+        path = self.root / "holdfast.toml"
+        path.write_text(text)
+        return path
 
     def _part(self, node: int, options: tuple[str, ...]) -> Part:
-        serve = [sys.executable, "-m", "holdfast.cli", "serve", "--config", str(self.root / "holdfast.toml")]
+        serve = [sys.executable, "-m", "holdfast.cli", "serve", "--config", str(self._settings)]
         own = ["--data", str(self.data(node)), "--set", f"cluster.node={node}", "--host", "0.0.0.0"]
         ports = ["--port", str(PULSAR_PORT), "--http-port", str(HTTP_PORT)]
         command = self.nodes.command(node, [*serve, *own, *ports, *options])

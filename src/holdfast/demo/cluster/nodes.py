@@ -25,13 +25,13 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from holdfast.cluster.corosync import TOKEN_ROUNDS
+from holdfast.cluster.corosync import Node, corosync_conf
 from holdfast.errors import Misuse, NotFound, Timeout
 
 T = TypeVar("T")
@@ -69,46 +69,11 @@ def lacks() -> str | None:
     return None
 
 
-def configuration(addresses: dict[int, str], log: str, token_ms: int = 1000) -> str:
-    """Return a `corosync.conf` for these nodes."""
-    nodes = "\n".join(
-        f"    node {{\n        nodeid: {number}\n        name: node{number}\n"
-        f"        ring0_addr: {address}\n    }}"
-        for number, address in addresses.items()
-    )
-    return f"""\
-totem {{
-    version: 2
-    cluster_name: holdfast
-    transport: knet
-    crypto_cipher: none
-    crypto_hash: none
-    token: {token_ms}
-    seqno_unchanged_const: {TOKEN_ROUNDS}
-}}
-nodelist {{
-{nodes}
-}}
-quorum {{
-    provider: corosync_votequorum
-    expected_votes: {len(addresses)}
-}}
-system {{
-    sched_rr: no
-    move_to_root_cgroup: no
-    allow_knet_handle_fallback: yes
-}}
-logging {{
-    to_stderr: no
-    to_syslog: no
-    to_logfile: yes
-    logfile: {log}
-}}
-"""
-
-
 class Nodes:
     """Corosync daemons on one machine, which can be killed, paused and cut off.
+
+    `etc` has the files of `/etc/corosync` by their names, the same on every node. Without it the daemons get
+    the configuration of `holdfast cluster init`, without encryption.
 
     Example:
         >>> with Nodes(3) as nodes:                     # doctest: +SKIP
@@ -122,13 +87,13 @@ class Nodes:
         NotFound: a program is missing, or this process may not make namespaces.
     """
 
-    def __init__(self, count: int = 3, token_ms: int = 1000) -> None:
+    def __init__(self, count: int = 3, etc: Mapping[str, bytes] | None = None) -> None:
         reason = lacks()
         if reason is not None:
             raise NotFound(f"no nodes can be started: {reason}")
         self.numbers = list(range(1, count + 1))
         self.directory = Path(tempfile.mkdtemp(prefix="holdfast-nodes."))
-        self._token_ms = token_ms
+        self._etc = etc
         self._holders: dict[int, subprocess.Popen[bytes]] = {}
         self._daemons: dict[int, subprocess.Popen[bytes]] = {}
         self._others: list[subprocess.Popen[Any]] = []
@@ -318,14 +283,12 @@ class Nodes:
 
     def _lay(self) -> None:
         """Make the namespaces, the bridge and the links."""
-        addresses = {number: self.address(number) for number in self.numbers}
         for number in [0, *self.numbers]:
             home = self._home(number)
             for folder in ("etc", "lib"):
                 (home / folder).mkdir(parents=True)
-            (home / "etc" / "corosync.conf").write_text(
-                configuration(addresses, str(home / "corosync.log"), self._token_ms)
-            )
+            for name, content in (self._etc or self._plain(home)).items():
+                (home / "etc" / name).write_bytes(content)
             self._holders[number] = self._hold(home)
         self._ip(0, "link add lan type bridge", "link set lo up")
         self._ip(0, f"addr add {self.address(0)}/24 dev lan", "link set lan up")
@@ -341,6 +304,12 @@ class Nodes:
                 number, "link set lo up", f"addr add {self.address(number)}/24 dev eth0", "link set eth0 up"
             )
         self.heal()
+
+    def _plain(self, home: Path) -> dict[str, bytes]:
+        """Return the configuration of a node whose traffic is not encrypted."""
+        nodes = [Node(number, self.address(number)) for number in self.numbers]
+        conf = corosync_conf("holdfast", nodes, encrypted=False, log=str(home / "corosync.log"))
+        return {"corosync.conf": conf.encode()}
 
     def _hold(self, home: Path) -> subprocess.Popen[bytes]:
         """Start a process that keeps the namespaces of a node until this process ends."""
