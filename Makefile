@@ -92,7 +92,7 @@ explore: build/model/explore ## exhaust the big model spaces and print their siz
 	    test -z "$$HOLDFAST_NIGHTLY" || $(BIN)/python -m tests.kit.queue.kept_spaces --keep build/model/all.json; \
 	    exit $$status; }
 
-torture: build ## kill storms, of any size: ARGS="--kills 100000", --broker, --server, --sink, --source, --months
+torture: build ## kill storms, of any size: ARGS="--kills 100000", --broker, --server, --cluster, --sink, --source, --months
 	@$(BIN)/python -m tests.kit.torture $(ARGS)
 
 # Packages that only `spark-pipelines` needs; so they are not in requirements.lock.

@@ -125,6 +125,9 @@ def months_plan(name: str) -> Storm:
 SIMULATED = {
     "group": Storm(lambda seed, tenths: machine.run(seed, seconds=tenths / 10), length=100),
     "brokers": Storm(lambda seed, tenths: cluster.run(seed, seconds=tenths / 10), length=120),
+    "brokers, every fault": Storm(
+        lambda seed, tenths: cluster.everything(seed, seconds=tenths / 10), length=60
+    ),
     "joining": Storm(lambda seed, tenths: joining.run(seed, seconds=tenths / 10), length=40),
     "everything": Storm(lambda seed, tenths: owners.everything(seed, tenths / 10), length=40),
     "exchanges": Storm(lambda seed, tenths: exchange_cluster.run(seed, seconds=tenths / 10), length=60),

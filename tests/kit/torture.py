@@ -183,9 +183,13 @@ def torture_broker(options: argparse.Namespace) -> int:
     return 0
 
 
+SIMULATED = ("everything", "brokers, every fault", "joining", "brokers", "exchanges", "cpg")
+"""The storms over simulated clusters (`nightly.SIMULATED`)."""
+
+
 def torture_cluster(options: argparse.Namespace) -> int:
     """Run simulated clusters under faults of every kind; without `--minutes`, each storm once."""
-    names = chosen(("everything", "joining", "brokers", "exchanges", "cpg"), options)
+    names = chosen(SIMULATED, options)
     seed, limit, _ = begun(options)
     storms = 0
     while time.monotonic() < limit and (options.minutes or storms < len(names)):

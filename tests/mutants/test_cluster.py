@@ -17,7 +17,7 @@ from tests.kit.group.checker import Broken
 from tests.kit.sim.loop import CURRENT
 
 SEEDS = (1, 2, 3, 4, 5, 6)
-"""The seeds of tests/simulation/test_broker.py in `make check`."""
+"""The first is that of tests/simulation/test_broker.py in `make check`, and finds each of them."""
 
 
 def caught(*words: str) -> None:

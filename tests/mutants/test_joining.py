@@ -14,7 +14,7 @@ from holdfast.cluster import ClusterMember, Hello, election, transfer
 from holdfast.cluster.relay import Relay
 from holdfast.cluster.updating import Update
 from holdfast.errors import Closed, HoldfastError
-from holdfast.group import Position
+from holdfast.group import Member, Position
 from holdfast.ledger import Store
 from holdfast.ledger.copies import Install, install
 from holdfast.ledger.layout import DIRECTORIES, INCOMPLETE
@@ -234,6 +234,21 @@ def test_a_ledger_without_its_checksum(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(install, "crc32c", lambda data, crc=0: 0)
     monkeypatch.setattr(transfer, "crc32c", lambda data, crc=0: 0)
     caught_by(updates.damaged_on_the_way)
+
+
+def test_an_update_that_keeps_to_its_first_donor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A donor that dies is not replaced."""
+    donors = Relay.__dict__["donors"].fget
+    first: list[Member] = []
+
+    def faithful(self: Relay) -> list[Member]:
+        found: list[Member] = donors(self)
+        first[:] = first or found[:1]
+        return [each for each in found if each in first]
+
+    monkeypatch.setattr(Relay, "donors", property(faithful))
+    with pytest.raises(TimeoutError):
+        updates.the_next_donor_goes_on()
 
 
 def test_ledgers_that_are_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:

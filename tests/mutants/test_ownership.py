@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -10,9 +11,9 @@ import pytest
 from holdfast.broker.dispatch.dispatcher import Dispatcher
 from holdfast.broker.dispatch.ownership import Tenure
 from holdfast.broker.engine import Engine
-from holdfast.broker.events import Context, OwnershipRelease, OwnershipReturn, ownership
+from holdfast.broker.events import Context, OwnershipRelease, OwnershipReturn, ownership, sessions
 from holdfast.broker.machine import Applied
-from holdfast.broker.state import BrokerState, SubscriptionState
+from holdfast.broker.state import BrokerState, SubscriptionState, TopicState
 from holdfast.errors import Corrupt
 from holdfast.group import Member
 from tests.kit.broker import owners
@@ -82,6 +83,19 @@ def test_members_that_left_still_hold_entries(monkeypatch: pytest.MonkeyPatch) -
         return []
 
     monkeypatch.setattr(ownership, "_absent", nobody)
+    caught("I67", "unacknowledged")
+
+
+def test_members_that_left_are_still_among_the_consumers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A view ends the producers of absent members, and not their consumers."""
+    end = sessions.end_sessions
+
+    def forgetful(state: BrokerState, context: Context, gone: Iterable[int], reason: str) -> None:
+        absent = "its member has left the group"
+        kept = [each for each in gone if reason != absent or isinstance(state.sessions[each], TopicState)]
+        end(state, context, kept, reason)
+
+    monkeypatch.setattr(sessions, "end_sessions", forgetful)
     caught("I67", "unacknowledged")
 
 

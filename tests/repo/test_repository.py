@@ -197,7 +197,7 @@ def test_a_night_goes_on_after_a_failure_and_tells_of_it(tmp_path: Path) -> None
     assert (done.returncode, done.stderr) == (1, "")
     assert done.stdout.endswith("== failed\n  lint\n  torture --broker\n")
     made = (tmp_path / "made").read_text()
-    assert made.count("--minutes 2\n") == 6
+    assert made.count("--minutes 2\n") == 7
     assert "fuzz ARGS=--random 40000 --scribble 2\n" in made
     assert "fuzz-wire ARGS=--seconds 120\n" in made
     assert made.endswith(" declarative\n")

@@ -17,7 +17,7 @@ from tests.kit.sim import Sim
 from tests.kit.slices import pick, seeds
 
 SEEDS = seeds("brokers", test=1, nightly=60)
-"""The seed of `make check` finds every mutant of tests/mutants/test_cluster.py."""
+"""Under faults of every kind: tests/torture/test_cluster.py."""
 
 
 @cache

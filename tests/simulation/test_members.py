@@ -224,7 +224,7 @@ def test_a_node_that_was_served_alone_is_not_elected(monkeypatch: pytest.MonkeyP
 
 
 def test_a_broker_that_was_alone_becomes_the_seed_of_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its directory and the empty ones of the others: all have its messages, with the same ids."""
+    """The other directories are empty: all get its messages, with the same ids."""
     with watched(), Sim(1, 3) as sim:
         with monkeypatch.context() as plain:
             plain.setattr(broker_module, "Machine", Machine)

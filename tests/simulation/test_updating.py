@@ -56,18 +56,7 @@ def test_an_incomplete_member_does_not_count_for_stability() -> None:
 
 def test_the_next_donor_goes_on_when_one_dies() -> None:
     """Ledgers that came stay: only the file that was under way is sent again."""
-    with updating() as world:
-        world.restart_slowly()
-        world.until_small()
-        status = world.members[3].status()
-        world.sim.crash(status.donor)
-        world.sim.run_until(lambda: world.lacking() == 0)
-        after = world.members[3].status()
-        world.sim.restart(status.donor)
-        world.until_whole()
-        assert after.donor != status.donor
-        assert after.received + after.kept <= after.total + 16_000
-        assert world.take(3, "large", LARGE) == list(range(LARGE))
+    updates.the_next_donor_goes_on()
 
 
 def test_a_member_that_dies_in_the_middle_does_not_get_ledgers_again() -> None:

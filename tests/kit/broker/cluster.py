@@ -28,7 +28,7 @@ from tests.kit.broker.work import Work
 from tests.kit.cluster.link import Wires
 from tests.kit.cluster.simulated import sim_member
 from tests.kit.group.checker import Broken, Checker, Recorder
-from tests.kit.sim import Sim, SimNode, Weather, storm
+from tests.kit.sim import EVERYTHING, Sim, SimNode, Trouble, Weather, storm
 from tests.kit.sim.loop import CURRENT, Life
 
 OPTIONS = BrokerOptions(
@@ -275,13 +275,15 @@ def watched() -> Iterator[None]:
     REPLICAS.clear()
 
 
-def run(seed: int, nodes: int = 3, seconds: float = 12.0) -> tuple[World, bytes]:
+def run(
+    seed: int, nodes: int = 3, seconds: float = 12.0, trouble: Trouble | None = None
+) -> tuple[World, bytes]:
     """Run a storm over brokers, and check it; return the world and the trace."""
     with watched(), Sim(seed, nodes) as sim:
         world = World(sim, pause_s=0.4)
         sim.network.weather = Weather(delay_s=(1e-4, 40e-3), loss=0.05, detection_s=(0.005, 0.3))
         sim.boot(world.program)
-        storm(sim, seconds, every_s=(0.05, 0.8))
+        storm(sim, seconds, every_s=(0.05, 0.8), trouble=trouble)
         world.finish()
         for key in sorted(world.states):
             sim.trace.add("state", key, world.states[key])
@@ -289,6 +291,11 @@ def run(seed: int, nodes: int = 3, seconds: float = 12.0) -> tuple[World, bytes]
         if world.account.faults:
             raise Broken("\n".join(world.account.faults[:5]))
         return world, bytes(sim.trace)
+
+
+def everything(seed: int, seconds: float = 4.0) -> tuple[World, bytes]:
+    """Run a storm with faults of every kind, over three or five brokers."""
+    return run(seed, 3 if seed % 3 else 5, seconds, EVERYTHING)
 
 
 if __name__ == "__main__":

@@ -174,6 +174,22 @@ def holds_nothing_before() -> None:
         world.until_whole()
 
 
+def the_next_donor_goes_on() -> None:
+    """A donor dies in the middle of a topic."""
+    with updating() as world:
+        world.restart_slowly()
+        world.until_small()
+        status = world.members[3].status()
+        world.sim.crash(status.donor)
+        world.sim.run_until(lambda: world.lacking() == 0)
+        after = world.members[3].status()
+        world.sim.restart(status.donor)
+        world.until_whole()
+        assert after.donor != status.donor
+        assert after.received + after.kept <= after.total + 16_000
+        assert world.take(3, "large", LARGE) == list(range(LARGE))
+
+
 def nothing_is_sent_again() -> None:
     """I234: a crash in the middle; ledgers that came are compared, the others are sent."""
     with updating() as world:

@@ -1,0 +1,48 @@
+"""The account of a cluster sees messages lost, doubled, out of order, not received, or different."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import pytest
+
+from holdfast.demo.cluster.balance import Account, account
+
+TOPIC = [("a", 0), ("b", 0), ("a", 1), ("b", 1)]
+CONFIRMED = {"a": 2, "b": 2}
+SOUND = {"lost": 0, "duplicated": 0, "out_of_order": 0, "unreceived": 0, "different": 0}
+
+
+def faults(found: Account) -> dict[str, int]:
+    return {name: count for name, count in asdict(found).items() if name in SOUND}
+
+
+def test_a_sound_cluster_is_balanced() -> None:
+    """A message may be received again, or stored without a confirmation."""
+    found = account({"a": 1, "b": 2}, {1: TOPIC, 2: TOPIC, 3: TOPIC}, [*TOPIC, TOPIC[0]])
+    assert found.balanced
+    assert (found.confirmed, found.stored, found.received, found.again) == (3, 4, 4, 1)
+
+
+@pytest.mark.parametrize(
+    ("second", "received", "wrong"),
+    [
+        (TOPIC[:3], TOPIC, {"lost": 1, "different": 1}),
+        ([*TOPIC, TOPIC[0]], TOPIC, {"duplicated": 1, "out_of_order": 1, "different": 1}),
+        ([TOPIC[2], TOPIC[1], TOPIC[0], TOPIC[3]], TOPIC, {"out_of_order": 1, "different": 1}),
+        ([TOPIC[1], TOPIC[0], *TOPIC[2:]], TOPIC, {"different": 1}),
+        (TOPIC, TOPIC[1:], {"unreceived": 1}),
+    ],
+)
+def test_each_fault_of_one_member_is_seen(
+    second: list[tuple[str, int]], received: list[tuple[str, int]], wrong: dict[str, int]
+) -> None:
+    found = account(CONFIRMED, {1: TOPIC, 2: second, 3: TOPIC}, received)
+    assert faults(found) == SOUND | wrong
+    assert not found.balanced
+
+
+def test_what_is_lost_everywhere_is_seen() -> None:
+    lost = account({"a": 3, "b": 2}, {1: TOPIC, 2: TOPIC, 3: TOPIC}, TOPIC)
+    assert faults(lost) == SOUND | {"lost": 3}
+    assert account(CONFIRMED, {}, []).lost == 4
