@@ -1,4 +1,4 @@
-"""The account of a cluster sees messages lost, doubled, out of order, not received, or different."""
+"""The account of a cluster sees messages lost, doubled, out of order, unreceived, or different."""
 
 from __future__ import annotations
 
