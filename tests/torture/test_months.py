@@ -15,7 +15,7 @@ QUEUE_ROUNDS = pick(test=10, nightly=400)
 
 
 def test_a_server_does_not_grow(tmp_path: Path, counts: Callable[[str], None]) -> None:
-    """A pool rises until it is full, after fifty rounds at most; a leak rises on."""
+    """A pool rises until it is full, after at most fifty rounds; a leak always."""
     for longer in LONGER:
         directory = tmp_path / f"{longer}-fold"
         directory.mkdir()
