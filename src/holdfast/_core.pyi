@@ -854,6 +854,7 @@ def log_points() -> list[str]: ...
 class Dispatch:
     single: bool
     unacked_max: int
+    held_max: int
     position: int
     def __init__(self, turn_entries: int = 20) -> None: ...
     @property
@@ -864,6 +865,8 @@ class Dispatch:
     def wanted_entries(self) -> int: ...
     @property
     def pending_entries(self) -> int: ...
+    @property
+    def held_messages(self) -> int: ...
     @property
     def delayed_entries(self) -> int: ...
     @property
@@ -1003,14 +1006,21 @@ WireItem: TypeAlias = (
 class WireReader:
     """The input of one connection.
 
-    Why a SEND was not taken: 1 wrong checksum, 2 unknown producer, 3 malformed, 4 in a transaction. After 3
-    and 4 nothing of that producer is taken until it is set again.
+    Why a SEND was not taken: 1 wrong checksum, 2 unknown producer, 3 malformed, 4 in a transaction, 5 a long
+    delay, 6 too large. After 3 to 6 nothing of that producer is taken until it is set again.
     An ACK that asks for no receipt has the request -1.
     """
 
     def __init__(self, frame_max: int = 5_308_416) -> None: ...
     def set_producer(
-        self, producer_id: int, topic: int, session: int, epoch: int, name: str, delay_max_ms: int = 0
+        self,
+        producer_id: int,
+        topic: int,
+        session: int,
+        epoch: int,
+        name: str,
+        delay_max_ms: int = 0,
+        entry_bytes_max: int = 0,
     ) -> None: ...
     def set_passing_producer(self, producer_id: int) -> None:
         """Hand over its entries in items of kind 6; add no event."""

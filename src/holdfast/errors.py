@@ -128,6 +128,17 @@ class LimitReached(HoldfastError):
     """A limit of the server's settings is reached; the text names setting and limit."""
 
 
+class QuotaExceeded(HoldfastError):
+    """The backlog of a topic exceeds its quota, so producers are refused.
+
+    Producers can open again when the backlog is below the quota.
+    """
+
+
+class QuotaHold(QuotaExceeded):
+    """The same, for a quota that lets producers wait: open again later."""
+
+
 class BadConfiguration(HoldfastError, ValueError):
     """A setting is not valid; the text names its key, its source and valid values."""
 
@@ -209,6 +220,8 @@ __all__ = [
     "NotFound",
     "Outdated",
     "PeerDied",
+    "QuotaExceeded",
+    "QuotaHold",
     "Refused",
     "Stale",
     "Terminated",

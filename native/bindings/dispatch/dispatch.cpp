@@ -397,6 +397,8 @@ void bind_dispatch(nb::module_& module) {
                 self.set_mode(single ? DispatchMode::single : DispatchMode::shared);
             })
         .def_prop_rw("unacked_max", &Dispatch::unacked_max, &Dispatch::set_unacked_max)
+        .def_prop_rw("held_max", &Dispatch::held_max, &Dispatch::set_held_max)
+        .def_prop_ro("held_messages", &Dispatch::held_messages)
         .def("add", &Dispatch::add)
         .def("remove", &Dispatch::remove)
         .def("flow", &Dispatch::flow)

@@ -184,7 +184,8 @@ void bind_wire(nb::module_& module) {
     nb::class_<WireReader>(module, "WireReader")
         .def(nb::init<u64>(), nb::arg("frame_max") = kWireFrameMax)
         .def("set_producer", &WireReader::set_producer, nb::arg("producer_id"), nb::arg("topic"),
-             nb::arg("session"), nb::arg("epoch"), nb::arg("name"), nb::arg("delay_max_ms") = 0)
+             nb::arg("session"), nb::arg("epoch"), nb::arg("name"), nb::arg("delay_max_ms") = 0,
+             nb::arg("entry_bytes_max") = 0)
         .def("set_passing_producer", &WireReader::set_passing_producer, nb::arg("producer_id"))
         .def("drop_producer", &WireReader::drop_producer, nb::arg("producer_id"))
         .def("feed", &feed, nb::arg("data"), nb::arg("frame"),

@@ -65,6 +65,7 @@ class PendingTable {
         list.tail = at;
         ++list.entries;
         list.messages += messages;
+        messages_ += messages;
     }
 
     // The caller knows the list of the node: that of node.holder.
@@ -75,6 +76,7 @@ class PendingTable {
         (node.after == kNoNode ? list.tail : nodes_[node.after].before) = node.before;
         --list.entries;
         list.messages -= node.messages;
+        messages_ -= node.messages;
         index_.erase(ordinal);
         node = {OrdinalMap::kEmpty, 0, kDelayed, 0, kNoNode, free_};
         free_ = at;
@@ -84,6 +86,7 @@ class PendingTable {
         PendingNode& node = nodes_[index_.find(ordinal)];
         if (messages >= node.messages) return;
         list.messages -= node.messages - messages;
+        messages_ -= node.messages - messages;
         node.messages = messages;
     }
 
@@ -91,6 +94,9 @@ class PendingTable {
         add(delayed_, kDelayed, ordinal, messages, due_ns);
         due_.push({due_ns, ordinal});
     }
+
+    // Of all consumers together.
+    u64 held_messages() const { return messages_ - delayed_.messages; }
 
     // The time at which the next delayed entry is due; 0: no entry is delayed.
     u64 next_due() {
@@ -125,6 +131,7 @@ class PendingTable {
         nodes_ = {};
         free_ = kNoNode;
         delayed_ = {};
+        messages_ = 0;
         due_ = {};
     }
 
@@ -163,6 +170,7 @@ class PendingTable {
     std::vector<PendingNode> nodes_;
     u32 free_ = kNoNode;
     PendingList delayed_;
+    u64 messages_ = 0;  // of all nodes
     std::priority_queue<Due> due_;
 };
 

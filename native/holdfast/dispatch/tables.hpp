@@ -152,6 +152,10 @@ class Dispatch {
     // A consumer that holds that many unacknowledged messages gets no more; 0: no limit.
     void set_unacked_max(u64 messages) { unacked_max_ = messages; }
     u64 unacked_max() const { return unacked_max_; }
+    // The same for all consumers together.
+    void set_held_max(u64 messages) { held_max_ = messages; }
+    u64 held_max() const { return held_max_; }
+    u64 held_messages() const { return pending_.held_messages(); }
 
     // -- handing out --------------------------------------------------------------------------------
 
@@ -487,7 +491,8 @@ class Dispatch {
 
     bool may_take(const DispatchConsumer& each) const {
         return !each.paused && each.permits > 0 &&
-               (unacked_max_ == 0 || each.pending.messages < unacked_max_);
+               (unacked_max_ == 0 || each.pending.messages < unacked_max_) &&
+               (held_max_ == 0 || pending_.held_messages() < held_max_);
     }
 
     // The consumer of a key, if it may take this entry now; else the entry waits.
@@ -571,6 +576,7 @@ class Dispatch {
     DispatchMode mode_;
     u32 turn_entries_;  // of one consumer before the next one's turn
     u64 unacked_max_ = 0;
+    u64 held_max_ = 0;
     u64 last_id_ = 0;
     std::vector<DispatchConsumer> consumers_;  // by slot; id 0: free
     std::unordered_map<u64, u32> slots_;       // id -> slot

@@ -51,6 +51,7 @@ enum class SendFault : u8 {
     malformed = 3,  // its metadata, or its sequence numbers
     transaction = 4,
     delay = 5,  // longer than its topic allows
+    size = 6,   // larger than its topic allows
 };
 
 // An accepted SEND, as its receipt must name it.
@@ -101,20 +102,21 @@ class WireReader {
     bool stalled() const { return stalled_; }
     bool broken() const { return broken_; }
 
-    // From now on its SENDs are accepted, with a delay of at most `delay_max_ms`; 0: any delay.
+    // From now on its SENDs are accepted, with a delay of at most `delay_max_ms` and entries of at
+    // most `entry_bytes_max` bytes; 0: any.
     void set_producer(u64 id, u64 topic, u64 session, u64 epoch, std::string_view name,
-                      u64 delay_max_ms = 0) {
+                      u64 delay_max_ms = 0, u64 entry_bytes_max = 0) {
         if (name.size() > std::numeric_limits<u16>::max())
             throw Error(Code::too_large, "a producer's name has at most 65535 bytes, not " +
                                              std::to_string(name.size()));
         Producer& producer = producers_[id];
         producer = Producer{topic, session, epoch, std::string(name), {}, kNone,
-                            0,     0,       false, delay_max_ms};
+                            0,     0,       false, delay_max_ms,       entry_bytes_max};
         last_ = nullptr;
     }
     // From now on its SENDs are handed over, and no event is written.
     void set_passing_producer(u64 id) {
-        producers_[id] = Producer{0, 0, 0, {}, {}, kNone, 0, 0, true, 0};
+        producers_[id] = Producer{0, 0, 0, {}, {}, kNone, 0, 0, true, 0, 0};
         last_ = nullptr;
     }
     void drop_producer(u64 id) {
@@ -161,6 +163,7 @@ class WireReader {
         u64 messages, size;
         bool passing;
         u64 delay_max_ms;
+        u64 entry_bytes_max;
     };
     // An item that can still grow.
     struct Open {
@@ -286,6 +289,8 @@ class WireReader {
             refused = SendFault::transaction;
         else if (producer->delay_max_ms != 0 && delay_ms(entry.metadata) > producer->delay_max_ms)
             refused = SendFault::delay;
+        else if (producer->entry_bytes_max != 0 && row.entry.size() > producer->entry_bytes_max)
+            refused = SendFault::size;
         if (refused == SendFault::none ? !has_room(*producer, row.entry.size()) : full()) {
             bare_.resize(bare);
             return stall();

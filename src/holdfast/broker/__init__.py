@@ -27,11 +27,13 @@ if TYPE_CHECKING:
     from holdfast.broker.api.stage import Stage, StageReceipt, Stages
     from holdfast.broker.broker import Broker
     from holdfast.broker.dispatch.dispatcher import Dispatcher
+    from holdfast.broker.dispatch.pacing import Bucket
     from holdfast.broker.dispatch.types import ConsumerStats, DispatcherStats, KeyStats
     from holdfast.broker.events.notices import (
         NameChanged,
         Notice,
         PartitionsChanged,
+        PoliciesChanged,
         ProducerGone,
         TopicAdded,
         TopicClosed,
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     from holdfast.broker.events.outcomes import ProducerOpened, Published
     from holdfast.broker.events.stages import stage_digest
     from holdfast.broker.key_shared import KeyShared
+    from holdfast.broker.limit_options import QuotaAction
     from holdfast.broker.member_state import MemberInfo, Setting
     from holdfast.broker.membership import Membership, owner_of
     from holdfast.broker.options import COUNT_MOST, SECONDS_MOST, VISITING, BrokerOptions
@@ -65,6 +68,7 @@ if TYPE_CHECKING:
     )
     from holdfast.broker.telemetry.traffic import Counts, Handed
     from holdfast.broker.topic import Topic
+    from holdfast.broker.topic_policies import LIMIT_POLICIES
 
 _MODULES = {
     "api.admin": "Admin",
@@ -77,8 +81,8 @@ _MODULES = {
     "broker": "Broker",
     "dispatch.dispatcher": "Dispatcher",
     "dispatch.types": "ConsumerStats DispatcherStats KeyStats",
-    "events.notices": "NameChanged Notice PartitionsChanged ProducerGone TopicAdded TopicClosed TopicGone "
-    "Unloaded",
+    "events.notices": "NameChanged Notice PartitionsChanged PoliciesChanged ProducerGone TopicAdded "
+    "TopicClosed TopicGone Unloaded",
     "events.outcomes": "ProducerOpened Published",
     "events.stages": "stage_digest",
     "member_state": "MemberInfo Setting",
@@ -88,6 +92,9 @@ _MODULES = {
     "partitions": "PARTITIONS_MAX AutoCreation",
     "quota": "Quota properties_size",
     "key_shared": "KeyShared",
+    "dispatch.pacing": "Bucket",
+    "limit_options": "QuotaAction",
+    "topic_policies": "LIMIT_POLICIES",
     "state": "STRATEGIES Access Policies Strategy SubscriptionState SubscriptionType",
     "telemetry.metrics": "HELP Page Sample label",
     "telemetry.stats": "BrokerStats ExchangeStats LedgerStats SubscriptionStats TopicStats",
@@ -110,6 +117,7 @@ if not TYPE_CHECKING:  # else a type checker would take any name for one of this
 __all__ = [
     "COUNT_MOST",
     "HELP",
+    "LIMIT_POLICIES",
     "MESSAGE_BYTES",
     "PARTITIONS_MAX",
     "RUN_BYTES",
@@ -128,6 +136,7 @@ __all__ = [
     "Broker",
     "BrokerOptions",
     "BrokerStats",
+    "Bucket",
     "Consumer",
     "ConsumerStats",
     "Counts",
@@ -146,11 +155,13 @@ __all__ = [
     "PartitionedTopics",
     "PartitionsChanged",
     "Policies",
+    "PoliciesChanged",
     "Producer",
     "ProducerGone",
     "ProducerOpened",
     "Published",
     "Quota",
+    "QuotaAction",
     "Reader",
     "Sample",
     "Sessions",

@@ -28,6 +28,7 @@ from holdfast.broker.engine import Engine, Joined
 from holdfast.broker.events import Advance, Notice, Revised, SchemaAdd, SubscriptionCreate, TopicCreate
 from holdfast.broker.housekeeping import Housekeeping
 from holdfast.broker.key_shared import KeyShared
+from holdfast.broker.limiting import Limiting
 from holdfast.broker.machine import Machine
 from holdfast.broker.membership import Membership
 from holdfast.broker.opening import Opening
@@ -111,6 +112,7 @@ class Broker:
         self.quota: Quota | None = None
         """The limits of durable state, if a server sets them."""
         self.membership = Membership(self)
+        self.limiting = Limiting(self)
         self.unreplicated = UnreplicatedTopics(self)
         self.partitioned = PartitionedTopics(self)
         self.publications = publications
@@ -234,6 +236,7 @@ class Broker:
         ends_s = loop.time() + within_s
         try:
             await self._housekeeping.stop()
+            await self.limiting.stop()
             for topic in self.topics.values():
                 topic.close(reason)
             self.volatile.close()
@@ -492,7 +495,8 @@ class Broker:
 
     async def create_topic(self, full: str, policies: Policies) -> None:
         policies, managed = self.policies_of_new(full, policies), self.decided.require_namespaces
-        await self.engine.submit(TopicCreate(full, self.random.token(16), policies, managed))
+        most = self.decided.topics_max
+        await self.engine.submit(TopicCreate(full, self.random.token(16), policies, managed, most))
 
     def policies_of_new(self, full: str, policies: Policies) -> Policies:
         """Return the policies of a new topic: deduplication may be the default."""
@@ -575,6 +579,7 @@ class Broker:
     ) -> Dispatcher:
         parts = (topic, cursor, submit, self.clock, self.random, self._dispatch, None, tenure)
         dispatcher = topic.dispatchers[cursor.id] = Dispatcher(*parts, delivery_times(self, topic))
+        self.limiting.serve(topic, dispatcher)
         return dispatcher
 
     async def expire(self, topic: Topic, subscription: SubscriptionState, older_than_s: float) -> None:

@@ -16,6 +16,7 @@ from holdfast.broker.events import (
     ExchangeGone,
     LedgersGone,
     Notice,
+    PoliciesChanged,
     ProducerClose,
     ProducerGone,
     ProducerReady,
@@ -56,6 +57,7 @@ class Effects:
                 topic.grow(end)
                 broker.show(topic)
                 self._housekeeping.grown(topic)
+                broker.limiting.grown(topic)
         for notice in applied.notices:
             self._noticed(notice)
         alone = len(broker.machine.state.members) < 2
@@ -99,6 +101,8 @@ class Effects:
                 dispatcher = None if topic is None else topic.forget(subscription.id)
                 if dispatcher is not None:
                     dispatcher.close(Closed("the subscription was deleted"))
+                if topic is not None:
+                    broker.limiting.shrunk(topic)
             case EntriesTaken(subscription, ranges, parts):
                 topic = broker.topics.get(subscription.topic)
                 dispatcher = None if topic is None else topic.dispatcher_of(subscription)
@@ -111,6 +115,8 @@ class Effects:
                 broker.exchanges.pop(state.id, None)
             case LedgersGone(topic=state) if state.id in broker.topics:
                 broker.show(broker.topics[state.id])
+            case PoliciesChanged():
+                broker.limiting.changed(notice)
             case ProducerReady():
                 broker.sessions.ready(notice)
             case ProducerGone():
@@ -129,6 +135,7 @@ class Effects:
         broker = self._broker
         gone = broker.topics.pop(state.id, None)
         self._housekeeping.gone(state.id)
+        broker.limiting.gone(state.id)
         broker.unshown.pop(state.id, None)
         if gone is not None:
             gone.close(Closed(f"{gone.name} was deleted"))
@@ -141,3 +148,4 @@ class Effects:
         topic = None if moved is None else self._broker.topics.get(moved.topic)
         if topic is not None:
             self._housekeeping.acknowledged(topic)
+            self._broker.limiting.shrunk(topic)

@@ -200,6 +200,7 @@ class Housekeeping:
             for subscription in list(state.subscriptions.values()):
                 if topic.backlog(subscription):
                     await self._broker.expire(topic, subscription, policies.ttl_s)
+        await self._broker.limiting.check(topic)
         if self._names_due:
             self._forget_producers(topic)
         self._thin(topic)

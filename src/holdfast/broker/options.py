@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from types import MappingProxyType
 from typing import Any, get_args
 
+from holdfast.broker.limit_options import QUOTA_ACTIONS, LimitOptions
 from holdfast.broker.partitions import PARTITIONS_MAX
 from holdfast.errors import Misuse
 from holdfast.ledger import StoreOptions, SyncMode, journal_missed
@@ -18,13 +19,21 @@ SECONDS_MOST = 1e9
 """The longest time in an option or a policy. In ns, added to the time of now, it fits into 63 bits."""
 
 
-_TYPES: Mapping[str, Any] = {"bool": bool, "int": int, "float": int | float, "str": str, "SyncMode": str}
+_TYPES: Mapping[str, Any] = {
+    "bool": bool,
+    "int": int,
+    "float": int | float,
+    "str": str,
+    "SyncMode": str,
+    "QuotaAction": str,
+}
 _KINDS = {
     "bool": "true or false",
     "int": "a whole number",
     "float": "a number of seconds",
     "str": "a text",
     "SyncMode": "'group', 'always' or 'os'",
+    "QuotaAction": ", ".join(map(repr, QUOTA_ACTIONS)),
 }
 
 
@@ -75,6 +84,8 @@ def _missed(name: str, type_: str, value: Any) -> str:
         return _KINDS[type_]
     if name == "sync":
         return "" if value in get_args(SyncMode) else _KINDS["SyncMode"]
+    if type_ == "QuotaAction":
+        return "" if value in QUOTA_ACTIONS else _KINDS["QuotaAction"]
     if name == "cluster":
         try:
             checked_name(f"{value}-{bytes(6).hex()}", "a producer")  # the broker makes such names
@@ -85,7 +96,8 @@ def _missed(name: str, type_: str, value: Any) -> str:
         return ""
     if name == "create_partitions":
         return "" if 0 <= value <= PARTITIONS_MAX else f"0 to {PARTITIONS_MAX}"
-    return range_missed(name, value) or (journal_missed(value) if name == "journal_bytes" else "")
+    zero = not name.endswith("_period_s")
+    return range_missed(name, value, zero) or (journal_missed(value) if name == "journal_bytes" else "")
 
 
 @dataclass(frozen=True)
@@ -110,8 +122,8 @@ class DeliveryOptions:
 
 
 @dataclass(frozen=True)
-class BrokerOptions(DeliveryOptions, StoreOptions):
-    """The options of `Broker.open`: its own, those of deliveries, and those of its store.
+class BrokerOptions(LimitOptions, DeliveryOptions, StoreOptions):
+    """The options of `Broker.open`: its own, limits, those of deliveries, and those of its store.
 
     Example:
         >>> BrokerOptions(sync="os").sync

@@ -177,7 +177,8 @@ class PartitionedTopics:
         """
         policies = self._broker.policies_of_new(full, policies)
         token, managed = self._broker.random.token(16), self._broker.decided.require_namespaces
-        event = PartitionsSet(full, count, token, policies=policies, managed=managed)
+        most = self._broker.decided.topics_max
+        event = PartitionsSet(full, count, token, policies=policies, managed=managed, topics_max=most)
         await self._broker.engine.submit(event)
 
     async def grow(self, full: str, count: int) -> None:
@@ -187,7 +188,8 @@ class PartitionedTopics:
             NotFound: there is no partitioned topic of the name.
             Misuse: the topic has more partitions already, or is not partitioned.
         """
-        await self._broker.engine.submit(PartitionsSet(full, count, self._broker.random.token(16), grow=True))
+        token, most = self._broker.random.token(16), self._broker.decided.topics_max
+        await self._broker.engine.submit(PartitionsSet(full, count, token, grow=True, topics_max=most))
 
     async def delete(self, full: str, force: bool = False) -> None:
         """Delete a partitioned topic with all partitions.

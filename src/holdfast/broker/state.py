@@ -27,6 +27,7 @@ Invariants, asserted by `check()`: I40 and I41 of the ledgers and acknowledgemen
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Literal
@@ -108,6 +109,10 @@ class TopicState(Part):
         self.created = created
         """In log time."""
         self.policies = Policies()
+        self.merged: tuple[Policies, Policies, Policies] | None = None
+        """Derived: own policies, those of the namespace, and the former over the latter."""
+        self.over = ("", "")
+        """Actions of the exceeded backlog quotas, by size and by age; empty: not exceeded."""
         self.terminated = False
         self.epoch = 0
         """Rises with every exclusive producer: a former one that returns is fenced."""
@@ -353,6 +358,8 @@ class BrokerState:
         self.unreplicated = Unreplicated()
         self.exchanges = Exchanges()
         self.partitioned = Partitioned()
+        self.topic_counts: Counter[str] | None = None
+        """Derived: topics by namespace, counted when it is asked first."""
         self.thinned: dict[int, Thinned] = {}
         """Entries that ring topics and last-value topics have dropped, by topic."""
         self.changes = 0
@@ -383,7 +390,17 @@ class BrokerState:
 
     def effective(self, topic: TopicState) -> Policies:
         """Return the policies of a topic over those of its namespace."""
-        return topic.policies.over(self.inherited(topic))
+        own, above, merged = topic.policies, self.inherited(topic), topic.merged
+        if merged is None or merged[0] is not own or merged[1] is not above:
+            merged = topic.merged = (own, above, own.over(above))
+        return merged[2]
+
+    def count_topics(self, namespace: str) -> int:
+        """Return the number of topics of a namespace, without exchanges."""
+        if self.topic_counts is None:
+            plain = (each.namespace for key, each in self.topics.items() if key not in self.exchanges)
+            self.topic_counts = Counter(plain)
+        return self.topic_counts[namespace]
 
     def require_plain(self, topic: TopicState, what: str) -> None:
         """Raise Misuse if the topic is that of an exchange."""

@@ -82,6 +82,7 @@ class TopicPart(_Struct, frozen=True, tag="topic"):
     sequence_times: list[int] | None = None
     """When each of `sequences` was last used; None: not known, the time of the snapshot counts."""
     unready: list[Member] = msgspec.field(default_factory=list)
+    over: tuple[str, str] = ("", "")
 
 
 class SubscriptionPart(_Struct, frozen=True, tag="subscription"):
@@ -232,6 +233,7 @@ def topic_part(state: BrokerState, topic: TopicState) -> TopicPart:
         topic.schemas if schema_holder(state, topic) is topic else [],
         [time for _, _, time in known],
         sorted(topic.unready),
+        topic.over,
     )
 
 
@@ -503,6 +505,7 @@ def _load_topic(state: BrokerState, part: TopicPart) -> None:
     topic.named = {each.name: each for each in (*part.producers, *part.waiting)}
     topic.schemas = part.schemas
     topic.unready = set(part.unready)
+    topic.over = part.over
     state.topics[topic.id] = topic
     state.names[topic.name] = topic.id
     state.log.add_topic(topic.id, part.end, state.deduplicates(topic))

@@ -11,6 +11,7 @@ from holdfast._core import Batch, Entries, TopicMessage
 from holdfast.broker.dispatch.stuck import Look, diagnose
 from holdfast.broker.events.schemas import applying
 from holdfast.broker.telemetry.traffic import Handed, TopicTraffic
+from holdfast.broker.topic_kinds import size_behind
 from holdfast.errors import Corrupt, Misuse, NotFound
 from holdfast.group import Member
 from holdfast.ids import EARLIEST, LATEST, MessageId
@@ -75,6 +76,8 @@ class Topic:
         """By subscription id; volatile subscriptions have negative ids."""
         self.volatile: dict[str, Dispatcher] = {}
         """Dispatchers of subscriptions without a durable cursor, by name."""
+        self.limits: tuple[Policies, Policies, Policies] | None = None
+        """Derived, see `Limiting.of`: own policies, the broker's options, and the former over the latter."""
         self.traffic = TopicTraffic()
         self.damaged: set[int] = set()
         """Ordinals of entries that could not be read."""
@@ -286,12 +289,7 @@ class Topic:
 
     def size_behind(self, ordinal: int) -> int:
         """Return the bytes from an ordinal on; its own ledger's are estimated."""
-        total = 0
-        for info in reversed(self.state.ledgers):
-            if info.end <= ordinal:
-                break
-            total += info.size * (info.end - max(info.first, ordinal)) // info.entries
-        return total
+        return size_behind(self.state.ledgers, ordinal)
 
     async def messages_at(self, ordinal: int) -> int:
         """Return the number of messages of an entry, which may be a batch.

@@ -48,3 +48,13 @@ def ring_floor(ledgers: LedgerTable, entries: int | None, size: int | None) -> i
             continue
         return max(floor, info.end - left * info.entries // info.size)
     return floor
+
+
+def size_behind(ledgers: LedgerTable, ordinal: int) -> int:
+    """Return the bytes from an ordinal on; those of its own ledger are estimated."""
+    total = 0
+    for info in reversed(ledgers):
+        if info.end <= ordinal:
+            break
+        total += info.size * (info.end - max(info.first, ordinal)) // info.entries
+    return total

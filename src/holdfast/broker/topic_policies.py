@@ -6,6 +6,7 @@ from typing import Literal, get_args
 
 import msgspec
 
+from holdfast.broker.limit_options import QUOTA_ACTIONS, QuotaAction
 from holdfast.broker.options import range_missed
 from holdfast.errors import Misuse
 
@@ -64,6 +65,42 @@ class Policies(msgspec.Struct, array_like=True, frozen=True):
     """Least time between two looks for messages that are due."""
     delayed_most_s: float | None = None
     """Longest delay of a message; one with a longer delay is refused. 0: no limit."""
+    producers_max: int | None = None
+    """Producers of a topic, attached or waiting. 0 in this and the next ones: no limit."""
+    consumers_max: int | None = None
+    """Consumers of a topic."""
+    subscription_consumers_max: int | None = None
+    """Consumers of a subscription."""
+    subscriptions_max: int | None = None
+    """Durable subscriptions of a topic."""
+    topics_max: int | None = None
+    """Topics of a namespace; without effect as a topic's policy."""
+    message_bytes_max: int | None = None
+    """Size of the largest entry with its metadata; a larger one is refused."""
+    unacked_max: int | None = None
+    """Unacknowledged messages of a consumer at which it gets no further ones."""
+    subscription_unacked_max: int | None = None
+    """Those of all consumers of a subscription together."""
+    backlog_bytes: int | None = None
+    """Backlog quota: bytes behind the slowest subscription."""
+    backlog_bytes_action: QuotaAction | None = None
+    backlog_age_s: float | None = None
+    """Backlog quota: age of the oldest message that a subscription has not acknowledged."""
+    backlog_age_action: QuotaAction | None = None
+    publish_rate_messages: int | None = None
+    """Messages that the producers at one member may publish in a second."""
+    publish_rate_bytes: int | None = None
+    dispatch_rate_messages: int | None = None
+    """Messages of a topic that one member delivers in `dispatch_rate_period_s`."""
+    dispatch_rate_bytes: int | None = None
+    dispatch_rate_period_s: float | None = None
+    subscription_rate_messages: int | None = None
+    """Messages of one subscription that one member delivers in `subscription_rate_period_s`."""
+    subscription_rate_bytes: int | None = None
+    subscription_rate_period_s: float | None = None
+    subscribe_rate: int | None = None
+    """How often one consumer may subscribe in `subscribe_rate_period_s`."""
+    subscribe_rate_period_s: float | None = None
 
     def fields(self) -> dict[str, int | float | bool | str | None]:
         """Return the values by name."""
@@ -82,7 +119,9 @@ class Policies(msgspec.Struct, array_like=True, frozen=True):
         if strategy is not None and strategy not in STRATEGIES:
             raise Misuse(f"the policy schema_strategy cannot be {strategy!r}; use {', '.join(STRATEGIES)}")
         for name, value in self.fields().items():
-            zero = not name.startswith(("roll_", "ring_"))
+            if name.endswith("_action") and value is not None and value not in QUOTA_ACTIONS:
+                raise Misuse(f"the policy {name} cannot be {value!r}; use {', '.join(QUOTA_ACTIONS)}")
+            zero = not name.startswith(("roll_", "ring_")) and not name.endswith("_period_s")
             if (
                 value is not None
                 and not isinstance(value, str)
@@ -90,6 +129,10 @@ class Policies(msgspec.Struct, array_like=True, frozen=True):
             ):
                 raise Misuse(f"the policy {name} cannot be {value}; use {possible}")
 
+
+_NAMES = Policies.__struct_fields__
+LIMIT_POLICIES = _NAMES[_NAMES.index("producers_max") : _NAMES.index("subscribe_rate_period_s") + 1]
+"""Names of the limits: see `holdfast.broker.limiting`."""
 
 SILENT = Policies()
 """Policies without any value."""

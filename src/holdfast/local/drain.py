@@ -28,6 +28,7 @@ from holdfast.errors import (
     HoldfastError,
     NoQuorum,
     NoSpace,
+    QuotaExceeded,
     Timeout,
 )
 from holdfast.local.account import Account
@@ -52,7 +53,7 @@ STALL_S = 1.0
 PARTICIPANTS = 256
 """Producers of one topic, and the broker: the last place is never a producer's."""
 _HEADER, _GRANULE = 32, 64  # of a block in the queue
-_TRANSIENT = (NoSpace, NoQuorum, Busy, Fenced, Full, Timeout)
+_TRANSIENT = (NoSpace, NoQuorum, Busy, Fenced, Full, QuotaExceeded, Timeout)
 
 
 class Segment:

@@ -11,6 +11,8 @@ from holdfast.broker.events import (
     AlternateSet,
     Answer,
     AutoCreationSet,
+    BacklogCheck,
+    BacklogEvict,
     Bind,
     ConsumerJoin,
     ConsumerLeave,
@@ -82,6 +84,9 @@ from holdfast.group import Member
 
 ME = Member(2, 2)
 POLICIES = Policies(retention_bytes=5, ttl_s=3, deduplication=True, ring_entries=4)
+EARLIER = "dc001105c003c0c0c0c3c004c0c0c0c0c0c0c0c0"
+"""These policies, before limits were among them."""
+PACKED = "dc002705c003c0c0c0c3c004" + 30 * "c0"
 
 FORMATS: list[tuple[int, int, Event, str]] = [
     (2, 1, ViewChange([ME, Member(node=3, incarnation=2)], True), "9292920202920302c3"),
@@ -91,19 +96,19 @@ FORMATS: list[tuple[int, int, Event, str]] = [
     (6, 1, TopicsReady(ME, [1, 2]), "92920202920102"),
     (
         10,
-        5,
-        TopicCreate("ä", b"t1", POLICIES, True),
-        "94a2c3a4c4027431dc001105c003c0c0c0c3c004c0c0c0c0c0c0c0c0c3",
+        6,
+        TopicCreate("ä", b"t1", POLICIES, True, 7),
+        "95a2c3a4c4027431" + PACKED + "c307",
     ),
     (11, 2, TopicDelete(1, True, True), "9301c3c3"),
     (12, 1, TopicTerminate(1), "9101"),
     (13, 1, TopicTruncate(1), "9101"),
-    (14, 5, PolicySet(1, POLICIES, ["ä", "b"]), "9301dc001105c003c0c0c0c3c004c0c0c0c0c0c0c0c092a2c3a4a162"),
+    (14, 6, PolicySet(1, POLICIES, ["ä", "b"]), "9301" + PACKED + "92a2c3a4a162"),
     (
         15,
-        1,
-        PartitionsSet("ä", 3, b"t1", True, POLICIES, True),
-        "96a2c3a403c4027431c3dc001105c003c0c0c0c3c004c0c0c0c0c0c0c0c0c3",
+        2,
+        PartitionsSet("ä", 3, b"t1", True, POLICIES, True, 7),
+        "97a2c3a403c4027431c3" + PACKED + "c307",
     ),
     (16, 1, PartitionsDelete("ä", True), "92a2c3a4c3"),
     (17, 1, AutoCreationSet("ä", AutoCreation(False, 3)), "92a2c3a492c203"),
@@ -123,15 +128,15 @@ FORMATS: list[tuple[int, int, Event, str]] = [
     (34, 1, Fence(1, b"t1", 2), "9301c402743102"),
     (35, 1, Advance(1, 2, 3, 4, b"t1"), "9501020304c4027431"),
     (36, 1, RedeliveryNote(1, 2, [(3, 4)]), "93010291920304"),
-    (40, 1, ProducerOpen(1, "ä", "exclusive", ME, 2, 3), "9601a2c3a4a96578636c75736976659202020203"),
+    (40, 2, ProducerOpen(1, "ä", "exclusive", ME, 2, 3, 7), "9701a2c3a4a96578636c7573697665920202020307"),
     (41, 1, ProducerClose(1), "9101"),
     (42, 1, DeduplicationForget(1, "ä"), "9201a2c3a4"),
     (43, 1, DeduplicationExpire(1, 2), "920102"),
     (
         50,
-        2,
-        ConsumerJoin(1, "ä", "key_shared", 2, ME, KeyShared(((3, 4),), True)),
-        "9601a2c3a4aa6b65795f736861726564029202029291920304c3",
+        3,
+        ConsumerJoin(1, "ä", "key_shared", 2, ME, KeyShared(((3, 4),), True), 7, 8),
+        "9801a2c3a4aa6b65795f736861726564029202029291920304c30708",
     ),
     (51, 1, ConsumerLeave(1), "9101"),
     (
@@ -172,12 +177,12 @@ FORMATS: list[tuple[int, int, Event, str]] = [
     (70, 1, TenantCreate("ä", ["ä", "b"], ["ä", "b"]), "93a2c3a492a2c3a4a16292a2c3a4a162"),
     (71, 1, TenantUpdate("ä", ["ä", "b"], ["ä", "b"]), "93a2c3a492a2c3a4a16292a2c3a4a162"),
     (72, 1, TenantDelete("ä", True), "92a2c3a4c3"),
-    (73, 4, NamespaceCreate("ä", POLICIES), "92a2c3a4dc001105c003c0c0c0c3c004c0c0c0c0c0c0c0c0"),
+    (73, 5, NamespaceCreate("ä", POLICIES), "92a2c3a4" + PACKED),
     (
         74,
-        4,
+        5,
         NamespaceUpdate("ä", POLICIES, ["ä", "b"]),
-        "93a2c3a4dc001105c003c0c0c0c3c004c0c0c0c0c0c0c0c092a2c3a4a162",
+        "93a2c3a4" + PACKED + "92a2c3a4a162",
     ),
     (75, 1, NamespaceDelete("ä", True), "92a2c3a4c3"),
     (76, 1, AlternateSet(1, 2, 3), "93010203"),
@@ -202,6 +207,18 @@ FORMATS: list[tuple[int, int, Event, str]] = [
     (85, 1, OptionsChange({"b": 1}, ["ä"]), "9281a1620191a2c3a4"),
     (86, 1, SchemaDelete(1), "9101"),
     (90, 1, TimeRepair(1), "9101"),
+    (
+        94,
+        1,
+        BacklogCheck(1, 2, 3.0, "producer_exception", 4, 5),
+        "960102cb4008000000000000b270726f64756365725f657863657074696f6e0405",
+    ),
+    (
+        95,
+        1,
+        BacklogEvict(1, 2, 3.0, "producer_exception", 4),
+        "950102cb4008000000000000b270726f64756365725f657863657074696f6e04",
+    ),
 ]
 """Kind, version, an event, its body."""
 
@@ -213,6 +230,13 @@ def test_bodies_stay_as_they_are(kind: int, version: int, event: Event, body: st
 
 
 OLDER: list[tuple[int, int, Event, str]] = [
+    (10, 5, TopicCreate("ä", b"t1", POLICIES, True), "94a2c3a4c4027431" + EARLIER + "c3"),
+    (14, 5, PolicySet(1, POLICIES, ["ä", "b"]), "9301" + EARLIER + "92a2c3a4a162"),
+    (15, 1, PartitionsSet("ä", 3, b"t1", True, POLICIES, True), "96a2c3a403c4027431c3" + EARLIER + "c3"),
+    (40, 1, ProducerOpen(1, "ä", "exclusive", ME, 2, 3), "9601a2c3a4a96578636c75736976659202020203"),
+    (50, 2, ConsumerJoin(1, "ä", "failover", 2, ME), "9601a2c3a4a86661696c6f76657202920202c0"),
+    (73, 4, NamespaceCreate("ä", POLICIES), "92a2c3a4" + EARLIER),
+    (74, 4, NamespaceUpdate("ä", POLICIES, ["ä", "b"]), "93a2c3a4" + EARLIER + "92a2c3a4a162"),
     (10, 3, TopicCreate("ä", b"t1", POLICIES, True), "94a2c3a4c40274319b05c003c0c0c0c3c004c0c0c3"),
     (10, 2, TopicCreate("ä", b"t1", Policies(ttl_s=3), True), "94a2c3a4c402743198c0c003c0c0c0c0c0c3"),
     (11, 1, TopicDelete(1, True), "9201c3"),

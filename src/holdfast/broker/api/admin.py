@@ -176,7 +176,7 @@ class Admin(BulkAdmin, ExchangeAdmin):
         The names are `retention_bytes`, `retention_s`, `retention_both`, `ttl_s`, `roll_bytes`,
         `roll_entries`, `roll_age_s`, `deduplication`, `ring_entries`, `ring_bytes`, `last_value`,
         `schema_strategy`, `schema_auto_update`, `schema_enforced`,
-        `delayed_delivery`, `delayed_tick_s` and `delayed_most_s`.
+        `delayed_delivery`, `delayed_tick_s`, `delayed_most_s`, and the limits: see `Policies`.
         """
         topic = self._topic(name)
         await self._submit(PolicySet(topic.state.id, _policies(policies), sorted(policies)))
@@ -428,7 +428,7 @@ class Admin(BulkAdmin, ExchangeAdmin):
             retention_s=options.retention_s,
             deduplication=options.deduplication,
         )
-        return topic.policies.over(self._broker.machine.state.inherited(topic.state).over(least))
+        return self._broker.limiting.of(topic).over(least)
 
     # -- the broker ------------------------------------------------------------------------------------
 

@@ -260,6 +260,9 @@ class Producer:
     ) -> asyncio.Future[Any]:
         self._require_open()
         deliver_at_ms = self._delivery_time(deliver_at, deliver_after)
+        topic = self._broker.topics.get(self._topic)
+        if topic is not None:
+            await self._broker.limiting.admit_publish(topic, run)
         await self._broker.admit(sum(map(len, run)))
         self._require_open()  # it may have been closed while this waited
         if sequence is None:

@@ -46,11 +46,13 @@ class Sessions:
         """Open a producer's session. If it waits for exclusive access, call `exclusive` next.
 
         Raises:
-            Busy: another producer has the name or the topic.
+            Busy: another producer has the name or the topic, or it has its largest number of producers.
+            QuotaExceeded: the backlog of the topic exceeds its quota.
             Fenced: there was a newer exclusive producer than `epoch`.
         """
         member = self._broker.group.member
-        event = ProducerOpen(topic.id, name, access, member, attempt=attempt, epoch=epoch)
+        most = self._broker.decided.producers_max
+        event = ProducerOpen(topic.id, name, access, member, attempt, epoch, most)
         opened: ProducerOpened = await self._enter(event, ProducerClose)
         return opened
 
@@ -100,7 +102,10 @@ class Sessions:
         """
         if type == "key_shared" and keys is None:
             keys = KeyShared()
-        event = ConsumerJoin(subscription.id, name, type, priority, self._broker.group.member, keys)
+        options = self._broker.decided
+        most = (options.consumers_max, options.subscription_consumers_max)
+        member = self._broker.group.member
+        event = ConsumerJoin(subscription.id, name, type, priority, member, keys, *most)
         joined: ConsumerJoined = await self._enter(event, ConsumerLeave)
         return joined.session
 

@@ -21,6 +21,7 @@ from holdfast.broker.dispatch.claims import Claims
 from holdfast.broker.dispatch.keys import Keys
 from holdfast.broker.dispatch.looking import Looking
 from holdfast.broker.dispatch.ownership import Tenure
+from holdfast.broker.dispatch.pacing import Pace
 from holdfast.broker.dispatch.read_loops import Reading, Runs, Throttle
 from holdfast.broker.dispatch.redelivery import Redelivery
 from holdfast.broker.dispatch.reset import Resetting
@@ -248,6 +249,12 @@ class Dispatcher(Acknowledging):
         if consumer in self._consumers:
             self._table.pause(consumer, False)
             self._pump()
+
+    def limit(self, unacked_max: int, held_max: int, pace: Pace | None) -> None:
+        """Set limits: unacknowledged messages of a consumer and of all together (0: none), and rates."""
+        self._table.unacked_max, self._table.held_max = unacked_max, held_max
+        self._reading.pace = pace
+        self._pump()
 
     def consumers_changed(self) -> None:
         """Follow consumers of a key_shared subscription that joined or left anywhere, or were full."""
@@ -556,7 +563,7 @@ class Dispatcher(Acknowledging):
 
     def _acknowledged(self) -> None:
         self._looking.progress()
-        if self.options.unacked_max or self._table.keyed:
+        if self._table.unacked_max or self._table.held_max or self._table.keyed:
             self._pump()
 
     def _require_open(self) -> None:

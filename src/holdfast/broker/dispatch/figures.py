@@ -96,7 +96,7 @@ class Figures:
         return self._diagnose(self._looking.consumers(self._consumers))
 
     def _diagnose(self, consumers: tuple[ConsumerStats, ...]) -> Diagnosis:
-        return self._looking.diagnose(consumers, self.options.unacked_max, self.options.stuck_after_s)
+        return self._looking.diagnose(consumers, self.options.stuck_after_s)
 
     def stats(self, consumers: tuple[ConsumerStats, ...] | None = None) -> DispatcherStats:
         """Return stats; `consumers` if the caller has collected theirs one by one."""

@@ -131,9 +131,7 @@ class Looking:
             paused=row[7],
         )
 
-    def diagnose(
-        self, consumers: tuple[ConsumerStats, ...], unacked_max: int, stuck_after_s: float
-    ) -> Diagnosis:
+    def diagnose(self, consumers: tuple[ConsumerStats, ...], stuck_after_s: float) -> Diagnosis:
         """Say why the subscription makes no progress."""
         acks, reading, due = self._cursor.acks, self._reading, self._table.next_due
         window, read = self._resetting.revision.window, reading.oldest()
@@ -156,7 +154,10 @@ class Looking:
             reading=None if read is None else (read.kind, read.start, self._since_s(read.began_ns)),
             read_error=reading.last_error,
             damaged="" if (found := reading.damage) is None else str(found[1]),
-            unacked_max=unacked_max,
+            unacked_max=self._table.unacked_max,
+            held_max=self._table.held_max,
+            held=self._table.held_messages,
+            paced=reading.pace is not None and reading.pace.waiting,
             owner=self.owner if self._reading.halted else "",
         )
         return diagnose(look, stuck_after_s)

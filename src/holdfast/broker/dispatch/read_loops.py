@@ -22,6 +22,7 @@ from typing import Any, Literal
 
 from holdfast._core import Dispatch, Entries
 from holdfast.broker.dispatch.acking import Acking
+from holdfast.broker.dispatch.pacing import Pace
 from holdfast.broker.dispatch.recent import Recent
 from holdfast.broker.dispatch.revision import Revision, RevisionController
 from holdfast.broker.dispatch.types import Cursor, DispatchOptions, TopicReader
@@ -86,6 +87,8 @@ class Reading:
         self._options = options
         self._damage = damage
         self._throttle = throttle
+        self.pace: Pace | None = None
+        """The rates of deliveries; None: there are none."""
         self._one_by_one = False
         """The last run had a damaged entry: single reads find out which."""
         self.damaged = 0
@@ -256,7 +259,9 @@ class Reading:
             try:
                 entries = self._recent.find(read.start) if kind == "replay" else None
                 if entries is None:
-                    entries = await self._topic.read(read.start, read.count, self._options.read_bytes)
+                    size = self._options.read_bytes
+                    size = size if self.pace is None else min(size, self.pace.read_bytes)
+                    entries = await self._topic.read(read.start, read.count, size)
             except (HoldfastError, OSError) as error:
                 if self._failed(read, error):
                     continue
@@ -270,7 +275,8 @@ class Reading:
                 self.ended()
 
     def _begin(self, kind: Kind) -> Read | None:
-        wanted = min(self._table.wanted_entries, 1 if self._one_by_one else self._options.read_entries)
+        most = self._options.read_entries if self.pace is None else self.pace.read_entries
+        wanted = min(self._table.wanted_entries, 1 if self._one_by_one else most)
         if self._stopped or self.halted or wanted == 0 or self._is_moving():
             return None
         try:
@@ -331,6 +337,8 @@ class Reading:
             read.runs = _up_to(read.runs, end)
         if self._throttle is not None:
             await self._throttle(entries)
+        if self.pace is not None:
+            await self.pace.wait(sum(map(entries.messages, range(len(entries)))), entries.size)
         if self._revision.is_outdated(read.revision) or self._is_moving():
             self._drop(read, entries)
             return

@@ -47,6 +47,12 @@ class Look:
     damaged: str = ""
     """The error of the next entry, if it is damaged. The server closes consumers that meet it."""
     unacked_max: int = 0
+    held_max: int = 0
+    """Unacknowledged messages that all consumers together may hold; 0: any number."""
+    held: int = 0
+    """Those that they hold."""
+    paced: bool = False
+    """A read waits for a rate."""
     owner: str = ""
     """Another member that dispatches; empty: this one does."""
 
@@ -109,6 +115,11 @@ def _reason(look: Look) -> tuple[str, str]:
     if look.unacked_max and all(each.pending_messages >= look.unacked_max for each in willing):
         text = f"a consumer may hold {plural(look.unacked_max, 'unacknowledged message')}: {_holders(served)}"
         return Reason.UNACKED_LIMIT, text
+    if 0 < look.held_max <= look.held:
+        most = plural(look.held_max, "unacknowledged message")
+        return Reason.UNACKED_LIMIT, f"the subscription may hold {most}: {_holders(served)}"
+    if look.paced:
+        return Reason.RATE_LIMITED, f"{unread} to read, and a rate of deliveries delays them"
     if look.ahead:
         return Reason.KEYS_WAIT, f"{plural(look.ahead, 'entry')} read; {look.keys_wait()}"
     if look.reading is not None:

@@ -224,6 +224,7 @@ class Reason:
     READ_IN_FLIGHT = "read in flight"
     NO_PERMITS = "no permits"
     UNACKED_LIMIT = "unacknowledged limit"
+    RATE_LIMITED = "rate limited"
     DELAYED = "waiting for negative acknowledgements"
     SCHEDULED = "waiting for delivery times"
     ALL_PENDING = "all unacknowledged entries are pending"

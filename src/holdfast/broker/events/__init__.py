@@ -40,6 +40,7 @@ from holdfast.broker.events.notices import (
     OwnerChanged,
     OwnershipWanted,
     PartitionsChanged,
+    PoliciesChanged,
     ProducerGone,
     ProducerReady,
     SubscriptionGone,
@@ -80,6 +81,7 @@ from holdfast.broker.events.partitions import (
     PartitionsSubscribe,
     PartitionsUnsubscribe,
 )
+from holdfast.broker.events.quotas import BacklogCheck, BacklogEvict
 from holdfast.broker.events.redeliveries import RedeliveryNote
 from holdfast.broker.events.schemas import SchemaAdd, SchemaDelete
 from holdfast.broker.events.sessions import (
@@ -113,6 +115,8 @@ __all__ = [
     "Answer",
     "Asked",
     "AutoCreationSet",
+    "BacklogCheck",
+    "BacklogEvict",
     "Bind",
     "Committed",
     "ConsumerGone",
@@ -161,6 +165,7 @@ __all__ = [
     "PartitionsSet",
     "PartitionsSubscribe",
     "PartitionsUnsubscribe",
+    "PoliciesChanged",
     "PolicySet",
     "ProducerClose",
     "ProducerGone",

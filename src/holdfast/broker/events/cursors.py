@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from holdfast.broker.events.base import Context, Event, event
+from holdfast.broker.events.maximums import require_subscriptions
 from holdfast.broker.events.notices import SubscriptionGone, SubscriptionMoved
 from holdfast.broker.events.outcomes import Done, Revised, SubscriptionCreated
 from holdfast.broker.events.redeliveries import forget_counts
@@ -31,6 +32,8 @@ class SubscriptionCreate(Event, frozen=True):
 
     def apply(self, state: BrokerState, context: Context) -> SubscriptionCreated:
         topic = state.require_topic(self.topic)
+        require_creatable(state, topic, self.name)
+        require_subscriptions(state, topic)
         subscription = create_subscription(state, topic, self.name, self.start, self.properties)
         return SubscriptionCreated(subscription.id, subscription.acks.acked_to)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from holdfast.broker.events.base import Context, Event, event
-from holdfast.broker.events.notices import PartitionsChanged
+from holdfast.broker.events.notices import PartitionsChanged, PoliciesChanged
 from holdfast.broker.events.outcomes import Done
 from holdfast.broker.events.topics import changed, delete_topic
 from holdfast.broker.state import SILENT, BrokerState, Policies, Tenant
@@ -77,7 +77,7 @@ class TenantDelete(Event, frozen=True):
         return Done()
 
 
-@event(73, version=4, base=4)
+@event(73, version=5, base=5)
 class NamespaceCreate(Event, frozen=True):
     """Create a namespace of a tenant. It includes existing topics with its name."""
 
@@ -92,10 +92,11 @@ class NamespaceCreate(Event, frozen=True):
         if self.name in state.namespaces.policies:
             raise Exists(f"the namespace {self.name} exists already")
         set_policies(state, self.name, self.policies)
+        context.notices.append(PoliciesChanged(self.name))
         return Done()
 
 
-@event(74, version=4, base=4)
+@event(74, version=5, base=5)
 class NamespaceUpdate(Event, frozen=True):
     """Change the named policies of a namespace."""
 
@@ -111,6 +112,7 @@ class NamespaceUpdate(Event, frozen=True):
         if policies == before:
             return Done(changed=False)
         set_policies(state, self.name, policies)
+        context.notices.append(PoliciesChanged(self.name))
         return Done()
 
 

@@ -36,6 +36,14 @@ class Unloaded(msgspec.Struct, frozen=True):
     topic: TopicState
 
 
+class PoliciesChanged(msgspec.Struct, frozen=True):
+    """Policies were set."""
+
+    namespace: str
+    topic: TopicState | None = None
+    """None: those of the namespace, which its topics inherit."""
+
+
 class NameChanged(msgspec.Struct, frozen=True):
     """The name of an unreplicated topic was given to a node, or is free."""
 
@@ -186,6 +194,7 @@ Notice: TypeAlias = (
     | TopicClosed
     | TopicGone
     | Unloaded
+    | PoliciesChanged
     | NameChanged
     | PartitionsChanged
     | ExchangeAdded

@@ -11,6 +11,7 @@ import msgspec
 
 from holdfast.broker.events.base import Context, Event, event
 from holdfast.broker.events.cursors import create_subscription, delete_subscription, require_creatable
+from holdfast.broker.events.maximums import require_subscriptions, require_topics
 from holdfast.broker.events.notices import PartitionsChanged
 from holdfast.broker.events.outcomes import Done
 from holdfast.broker.events.topics import add_topic, delete_topic, require_unused
@@ -38,7 +39,7 @@ COPIES_MAX = 100_000
 """Subscriptions that one event adds to new partitions: 10,000 partitions and 1,000 would be ten million."""
 
 
-@event(15, base=0)
+@event(15, version=2, base=0)
 class PartitionsSet(Event, frozen=True):
     """Create a partitioned topic, or add partitions to it. Its number never becomes smaller.
 
@@ -58,6 +59,8 @@ class PartitionsSet(Event, frozen=True):
     """Of a topic that is created."""
     managed: bool = False
     """Only in a namespace that was created."""
+    topics_max: int = 0
+    """The option of the broker, for a namespace without the policy."""
 
     def apply(self, state: BrokerState, context: Context) -> Done:
         if len(self.incarnation) != INCARNATION_BYTES:
@@ -71,6 +74,8 @@ class PartitionsSet(Event, frozen=True):
         else:
             self._require_new(state)
             before, created = 0, context.time
+        if is_persistent(self.name):
+            require_topics(state, namespace_of(self.name), self.count - before, self.topics_max)
         if is_persistent(self.name):
             self._add(state, context, before)
         state.partitioned.topics[self.name] = PartitionedTopic(self.count, created)
@@ -237,6 +242,7 @@ class PartitionsSubscribe(Event, frozen=True):
             raise Exists(f"{self.name} has a subscription {self.subscription!r} already")
         for each in missing:
             require_creatable(state, each, self.subscription)
+            require_subscriptions(state, each)
         require_left(state.next_subscription + len(missing) - 1, "ids of subscriptions")
         for each in missing:
             start = -1 if self.from_end else 0

@@ -15,6 +15,7 @@ from holdfast._core import crc32c
 from holdfast.broker.events import ownership
 from holdfast.broker.events.base import Context, Event, event
 from holdfast.broker.events.joining import forget_absent
+from holdfast.broker.events.maximums import require_consumers, require_producers, require_quota
 from holdfast.broker.events.notices import ConsumerGone, ProducerGone, ProducerReady
 from holdfast.broker.events.outcomes import ConsumerJoined, Done, ProducerOpened
 from holdfast.broker.key_shared import KeyShared
@@ -105,7 +106,7 @@ def end_sessions(state: BrokerState, context: Context, sessions: Iterable[int], 
         promote(state, context, topic)
 
 
-@event(40)
+@event(40, version=2, base=2)
 class ProducerOpen(Event, frozen=True):
     """Open a producer's session.
 
@@ -131,6 +132,8 @@ class ProducerOpen(Event, frozen=True):
     attempt: int = 0
     epoch: int = -1
     """The epoch that a returning exclusive producer had. It is fenced if there is a newer one."""
+    producers_max: int = 0
+    """The option of the broker, for a topic without the policy."""
 
     def apply(self, state: BrokerState, context: Context) -> ProducerOpened:
         context.require_sender(self.member)
@@ -146,6 +149,10 @@ class ProducerOpen(Event, frozen=True):
         had_it = before is not None and before.access != "shared" and attached
         waiting = 0 if had_it else len(topic.waiting) - (before is not None and not attached)
         self._require_access(topic, others, waiting)
+        require_quota(topic)
+        if self.access != "exclusive-with-fencing":  # which ends all others
+            there = len(topic.producers) + len(topic.waiting) - (before is not None)
+            require_producers(state, topic, there, self.producers_max)
         waits = self.access == "wait-for-exclusive" and others > 0
         # An exclusive producer that returns is for the others the same as before.
         anew = others > 0 or not (had_it or self.epoch == topic.epoch)
@@ -214,7 +221,7 @@ class ProducerClose(Event, frozen=True):
         return Done()
 
 
-@event(50, version=2, base=2)
+@event(50, version=3, base=3)
 class ConsumerJoin(Event, frozen=True):
     """Attach a consumer. The first one decides the subscription's type while any is attached."""
 
@@ -227,6 +234,9 @@ class ConsumerJoin(Event, frozen=True):
     """The sender."""
     keys: KeyShared | None = None
     """Of a key_shared consumer, and only of one: how it shares keys."""
+    consumers_max: int = 0
+    """The option of the broker, for a topic without the policy; likewise the next one."""
+    subscription_consumers_max: int = 0
 
     def apply(self, state: BrokerState, context: Context) -> ConsumerJoined:
         context.require_sender(self.member)
@@ -247,6 +257,7 @@ class ConsumerJoin(Event, frozen=True):
         if self.keys is not None:
             self.keys.require_sound()
             self.keys.require_fits(subscription.name, subscription.consumers.values())
+        require_consumers(state, subscription, self.consumers_max, self.subscription_consumers_max)
         consumer = Consumer(state.next_session, self.name, self.type, self.priority, self.member, self.keys)
         state.next_session += 1
         subscription.attach(consumer)

@@ -6,9 +6,11 @@ import msgspec
 
 from holdfast.broker.events.base import Context, Event, event
 from holdfast.broker.events.cursors import delete_subscription, require_drained
+from holdfast.broker.events.maximums import require_topics
 from holdfast.broker.events.notices import (
     ExchangeGone,
     LedgersGone,
+    PoliciesChanged,
     SubscriptionMoved,
     TopicAdded,
     TopicClosed,
@@ -23,7 +25,7 @@ from holdfast.ids import require_left
 from holdfast.names import namespace_of, topic_name
 
 
-@event(10, version=5, base=5)
+@event(10, version=6, base=6)
 class TopicCreate(Event, frozen=True):
     """Create a topic. The incarnation is 16 random bytes from the sender."""
 
@@ -33,6 +35,8 @@ class TopicCreate(Event, frozen=True):
     policies: Policies = Policies()
     managed: bool = False
     """Only in a namespace that was created."""
+    topics_max: int = 0
+    """The option of the broker, for a namespace without the policy."""
 
     def apply(self, state: BrokerState, context: Context) -> TopicCreated:
         if topic_name(self.name) != self.name:
@@ -46,6 +50,7 @@ class TopicCreate(Event, frozen=True):
         state.partitioned.require_free(self.name)
         if self.managed:
             state.namespaces.require(namespace_of(self.name))
+        require_topics(state, namespace_of(self.name), 1, self.topics_max)
         require_left(state.next_topic, "ids of topics")
         return TopicCreated(add_topic(state, context, self.name, self.incarnation, self.policies).id)
 
@@ -59,6 +64,8 @@ def add_topic(
     state.next_topic += 1
     state.topics[topic.id] = topic
     state.names[topic.name] = topic.id
+    if state.topic_counts is not None:
+        state.topic_counts[topic.namespace] += 1
     state.log.add_topic(topic.id, deduplicate=state.deduplicates(topic))
     state.touch(topic)
     context.notices.append(TopicAdded(topic))
@@ -80,6 +87,8 @@ def delete_topic(state: BrokerState, context: Context, topic: TopicState) -> Non
         context.notices.append(ExchangeGone(topic))
     else:
         forget_bindings(state, topic.id)
+        if state.topic_counts is not None:
+            state.topic_counts[topic.namespace] -= 1
         context.notices.append(TopicGone(topic))
 
 
@@ -182,7 +191,7 @@ class TopicTruncate(Event, frozen=True):
         return Trimmed(gone, topic.ledgers.first, topic.ledgers.first - before)
 
 
-@event(14, version=5, base=5)
+@event(14, version=6, base=6)
 class PolicySet(Event, frozen=True):
     """Change a topic's policies. Without deduplication, producers' sequences are forgotten."""
 
@@ -200,6 +209,7 @@ class PolicySet(Event, frozen=True):
         topic.policies = policies
         state.log.set_topic(topic.id, deduplicate=state.deduplicates(topic))
         state.touch(topic)
+        context.notices.append(PoliciesChanged(topic.namespace, topic))
         return Done()
 
 

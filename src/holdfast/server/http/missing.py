@@ -15,7 +15,6 @@ SUBSCRIPTION = TOPIC + "/subscription/{subscription}"
 CLUSTER = "/admin/v2/clusters/{cluster}"
 
 _PLANNED = "is planned, and not built yet"
-_LIMITED = f"as a policy {_PLANNED}; the settings limits.* of the server limit clients"
 _ONE_CLUSTER = "is not supported: a server belongs to one cluster"
 _NO_BOOKKEEPER = "is not applicable: holdfast has no BookKeeper; each member has its own disk"
 _NO_ZOOKEEPER = "is not applicable: holdfast has no ZooKeeper; the members agree among themselves"
@@ -45,45 +44,16 @@ MISSING: dict[str, tuple[str, ...]] = {
         TOPIC + "/permissions/{role}",
         "/admin/v2/persistent/{tenant}/{namespace}/{topic}/permissions/{role}/…",
     ),
-    f"a backlog quota {_PLANNED}; time to live and rings limit a backlog": (
-        NAMESPACE + "/backlogQuota",
-        NAMESPACE + "/backlogQuotaMap",
-        TOPIC + "/backlogQuota",
-        TOPIC + "/backlogQuotaMap",
-        "/admin/v2/brokers/backlog-quota-check",
-        "/admin/v2/brokers/backlogQuotaCheck",
-    ),
-    f"a limit of rates {_PLANNED}": (
-        NAMESPACE + "/dispatchRate",
-        NAMESPACE + "/subscriptionDispatchRate",
-        NAMESPACE + "/subscribeRate",
-        NAMESPACE + "/publishRate",
-        TOPIC + "/dispatchRate",
-        TOPIC + "/subscriptionDispatchRate",
-        TOPIC + "/subscribeRate",
-        TOPIC + "/publishRate",
+    "a rate of one subscription is not supported: subscriptionDispatchRate sets that of each": (
         TOPIC + "/{subscription}/dispatchRate",
         SUBSCRIPTION + "/dispatchRate",
     ),
-    f"a limit of clients {_LIMITED}": (
-        NAMESPACE + "/maxProducersPerTopic",
-        NAMESPACE + "/maxConsumersPerTopic",
-        NAMESPACE + "/maxConsumersPerSubscription",
-        NAMESPACE + "/maxSubscriptionsPerTopic",
-        NAMESPACE + "/maxTopicsPerNamespace",
-        TOPIC + "/maxProducers",
-        TOPIC + "/maxConsumers",
-        TOPIC + "/maxConsumersPerSubscription",
-        TOPIC + "/maxSubscriptionsPerTopic",
-        TOPIC + "/maxSubscriptions",
-        TOPIC + "/maxMessageSize",
-    ),
-    "a limit of unacknowledged messages as a policy is planned; the setting is broker.unacked_max": (
-        NAMESPACE + "/maxUnackedMessagesPerConsumer",
-        NAMESPACE + "/maxUnackedMessagesPerSubscription",
-        TOPIC + "/maxUnackedMessagesOnConsumer",
-        TOPIC + "/maxUnackedMessagesOnSubscription",
+    "the older name is not supported: use backlog-quota-check": ("/admin/v2/brokers/backlogQuotaCheck",),
+    "the older name is not supported: use maxSubscriptionsPerTopic": (TOPIC + "/maxSubscriptions",),
+    "the name is that of a namespace: use maxUnackedMessagesOnConsumer": (
         TOPIC + "/maxUnackedMessagesPerConsumer",
+    ),
+    "the name is that of a namespace: use maxUnackedMessagesOnSubscription": (
         TOPIC + "/maxUnackedMessagesPerSubscription",
     ),
     f"the expiry of unused subscriptions and topics {_PLANNED}": (

@@ -38,6 +38,7 @@ STATUSES: dict[type[Exception], int] = {
     errors.Unsupported: 412,
     errors.Timeout: 504,
     TimeoutError: 504,
+    errors.QuotaExceeded: 409,
     errors.NoSpace: 503,
     errors.NoQuorum: 503,
     errors.Closed: 503,

@@ -28,6 +28,7 @@ from holdfast.server.http import (
     delivery_times,
     exchange_routes,
     flight,
+    limit_routes,
     messages,
     namespaces,
     partition_routes,
@@ -65,6 +66,7 @@ _SUBJECTS = (
     brokers.describe_route,
     configuration.route,  # before brokers/{cluster}
     broker_stats.route,
+    limit_routes.of_broker,  # likewise
     brokers.route,
     brokers.lookup_route,
     brokers.passing_lookup_route,
@@ -76,6 +78,7 @@ _SUBJECTS = (
     namespaces.route,
     bundles.route,
     delivery_times.of_namespace,
+    limit_routes.of_namespace,
     policies.of_namespace,
     schema_routes.of_namespace,
     topics.of_namespace,
@@ -84,6 +87,7 @@ _SUBJECTS = (
     passing_routes.of_namespace,
     passing_routes.route,
     delivery_times.of_topic,
+    limit_routes.of_topic,
     policies.of_topic,
     schema_routes.route,
     schema_routes.of_topic,

@@ -1,0 +1,134 @@
+"""Rates: how many messages and bytes may pass in a time.
+
+A bucket fills at its rate up to a burst. Takers may overdraw it: each waits until its own debt is paid, so
+they pass in the order in which they took, and none waits for ever (**I322**). Waits are of the monotonic
+clock. A change of the rate ends all waits.
+"""
+
+from __future__ import annotations
+
+from holdfast.system import Clock
+
+STEPS_S = 20
+"""Reads per second at most of a subscription with a rate."""
+
+READ_MOST = 1000
+"""Entries of one read, at any rate."""
+
+SLICE_S = 1.0
+"""Longest wait before the next look at the clock, and at a changed rate."""
+
+
+class Bucket:
+    """Tokens for messages and for bytes.
+
+    Example:
+        >>> from holdfast.system import SystemClock
+        >>> bucket = Bucket(SystemClock(), messages=10, size=0)
+        >>> bucket.take(10, 5000) <= 0, 0.9 < bucket.take(10, 5000) <= 1.0
+        (True, True)
+    """
+
+    def __init__(self, clock: Clock, messages: float, size: float, period_s: float = 1.0) -> None:
+        """`messages` and `size` (bytes) in each period; 0: no limit."""
+        self.rates = (messages / period_s, size / period_s)
+        """Per second."""
+        self.waits = 0
+        """How often a taker had to wait."""
+        self.retired = False
+        """It was replaced: takers need not wait any more."""
+        self._clock = clock
+        self._burst_ns = int(period_s * 1e9)
+        now = clock.monotonic_ns()
+        self._full_ns = [now, now]
+        """When messages and bytes are at their burst again, if nothing is taken."""
+
+    def take(self, messages: int, size: int) -> float:
+        """Take tokens, and return the seconds until they are paid; at most 0: no wait."""
+        now = self._clock.monotonic_ns()
+        due = now
+        for at, amount in enumerate((messages, size)):
+            rate = self.rates[at]
+            if rate > 0:
+                self._full_ns[at] = max(self._full_ns[at], now) + int(amount / rate * 1e9)
+                due = max(due, self._full_ns[at] - self._burst_ns)
+        self.waits += due > now
+        return (due - now) / 1e9
+
+    def has(self, messages: int) -> bool:
+        """Return whether so many messages are paid at once."""
+        now, rate = self._clock.monotonic_ns(), self.rates[0]
+        full = max(self._full_ns[0], now) + (int(messages / rate * 1e9) if rate else 0)
+        return full - self._burst_ns <= now
+
+    @property
+    def debt_s(self) -> float:
+        """Seconds until all that was taken is paid."""
+        now = self._clock.monotonic_ns()
+        return max(0, *(each - self._burst_ns - now for each in self._full_ns)) / 1e9
+
+    def retire(self) -> None:
+        """End all waits: another bucket takes its place."""
+        self.retired = True
+
+
+class Pace:
+    """The rates that apply to one subscription: its own, and that of its topic."""
+
+    def __init__(self, clock: Clock, *buckets: Bucket) -> None:
+        self._clock = clock
+        self._buckets = buckets
+        self.waiting = False
+        """A read waits until its messages may be delivered."""
+        messages, sizes = zip(*(each.rates for each in buckets), strict=True)
+        slowest = min((each for each in messages if each), default=0.0)
+        self.read_entries = max(1, min(READ_MOST, int(slowest / STEPS_S))) if slowest else READ_MOST
+        """Largest number of entries of a read: others of the topic have their turn between reads."""
+        slowest = min((each for each in sizes if each), default=0.0)
+        self.read_bytes = max(1, int(slowest / STEPS_S)) if slowest else 1 << 62
+
+    @property
+    def waits(self) -> int:
+        """How often a read had to wait, for any rate."""
+        return sum(each.waits for each in self._buckets)
+
+    async def wait(self, messages: int, size: int) -> None:
+        """Wait until so much may be delivered."""
+        delay_s = max(each.take(messages, size) for each in self._buckets)
+        if delay_s > 0:
+            self.waiting = True
+            try:
+                await paid(self._clock, delay_s, *self._buckets)
+            finally:
+                self.waiting = False
+
+
+async def paid(clock: Clock, delay_s: float, *buckets: Bucket) -> None:
+    """Wait for a time, in slices; a retired bucket ends the wait.
+
+    Slices are counted as slept. So a clock that jumps does not prolong the wait.
+    """
+    while delay_s > 0 and not any(each.retired for each in buckets):
+        slice_s = min(delay_s, SLICE_S)
+        await clock.sleep(slice_s)
+        delay_s -= slice_s
+
+
+async def admitted(clock: Clock, bucket: Bucket, messages: int, size: int) -> None:
+    """Take from a bucket, and wait until it is paid."""
+    delay_s = bucket.take(messages, size)
+    if delay_s > 0:
+        await paid(clock, delay_s, bucket)
+
+
+def replaced(known: Bucket | None, clock: Clock, messages: int, size: int, period_s: float) -> Bucket | None:
+    """Return the bucket of a rate: the known one, if it has that rate; None: there is no limit."""
+    if not messages and not size:
+        if known is not None:
+            known.retire()
+        return None
+    if known is not None:
+        if known.rates == (messages / period_s, size / period_s):
+            return known
+        known.retire()
+    return Bucket(clock, messages, size, period_s)

@@ -1,0 +1,302 @@
+"""The limits that apply to topics: the effective policies, rates, and backlog quotas.
+
+Promises upward: a policy of a topic wins over that of its namespace, and that over the broker's options. A
+change has its effect at once. An exceeded quota stops producers at all members, and lifts when the backlog is
+below it (**I321**). A rate delays, and never stops for ever (**I322**). Needs from below: notices of changed
+policies, and a topic's owner that measures its backlog.
+
+A topic without limits costs one comparison per round of publishes, and nothing per message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Any
+
+from holdfast.broker.dispatch.pacing import Bucket, Pace, admitted, replaced
+from holdfast.broker.events import BacklogCheck, BacklogEvict, PoliciesChanged
+from holdfast.broker.limit_options import EVICTION, LIMIT_OPTIONS
+from holdfast.broker.options import BrokerOptions, age_ns
+from holdfast.broker.topic_policies import SILENT, Policies
+from holdfast.errors import HoldfastError, LimitReached, Misuse
+
+if TYPE_CHECKING:
+    from holdfast.broker.broker import Broker
+    from holdfast.broker.dispatch.dispatcher import Dispatcher
+    from holdfast.broker.topic import Topic
+
+LOG = logging.getLogger("holdfast.broker")
+
+LOOK_S = 0.1
+"""Time from the growth of a topic with a quota to the look at its backlog."""
+
+SUBSCRIBERS_MAX = 10_000
+"""Consumers whose subscribe rate is remembered."""
+
+PERIOD_S = 1.0
+"""The period of a rate without one."""
+
+
+class Rates:
+    """The buckets of one topic at this member."""
+
+    __slots__ = ("dispatch", "publish", "subscribers", "subscriptions")
+
+    def __init__(self) -> None:
+        self.publish: Bucket | None = None
+        self.dispatch: Bucket | None = None
+        self.subscriptions: dict[int, Bucket] = {}
+        """By the id of the subscription."""
+        self.subscribers: OrderedDict[str, Bucket] = OrderedDict()
+
+
+class Limiting:
+    """The limits of a broker's topics. `broker.limiting` is one.
+
+    Example:
+        >>> import asyncio, holdfast, tempfile
+        >>> async def main(path: str) -> None:
+        ...     async with holdfast.Broker.open(path, producers_max=9) as broker:
+        ...         await broker.admin.create_topic("orders", consumers_max=2)
+        ...         found = broker.admin.applied_policies("orders")
+        ...         print(found.producers_max, found.consumers_max)
+        >>> with tempfile.TemporaryDirectory() as path:
+        ...     asyncio.run(main(path))
+        9 2
+    """
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._least: tuple[BrokerOptions | None, Policies] = (None, SILENT)
+        self._rates: dict[int, Rates] = {}
+        """Of topics with rates."""
+        self._looks: dict[int, asyncio.TimerHandle] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.oldest: dict[int, int] = {}
+        """Log time of the oldest entry in a backlog, of topics with a quota by age."""
+        self.evictions: dict[int, int] = {}
+        """How often this member has evicted entries of a topic."""
+        self._stopped = False
+
+    # -- which limits ----------------------------------------------------------------------------------
+
+    @property
+    def least(self) -> Policies:
+        """The values of the broker's options, for topics without policies."""
+        options = self._broker.decided
+        if self._least[0] is not options:
+            named: dict[str, Any] = {name: getattr(options, name) for name in LIMIT_OPTIONS}
+            named |= dict.fromkeys(("dispatch_rate_period_s", "subscription_rate_period_s"), PERIOD_S)
+            named |= dict.fromkeys(("backlog_bytes_action", "backlog_age_action"), options.backlog_action)
+            self._least = (options, Policies(unacked_max=options.unacked_max, **named))
+        return self._least[1]
+
+    def of(self, topic: Topic) -> Policies:
+        """Return the limits of a topic: its policies, its namespace's, the broker's options."""
+        own, least = self._broker.machine.state.effective(topic.state), self.least
+        known = topic.limits
+        if known is None or known[0] is not own or known[1] is not least:
+            known = topic.limits = (own, least, least if own == SILENT else own.over(least))
+        return known[2]
+
+    # -- changes ---------------------------------------------------------------------------------------
+
+    def changed(self, notice: PoliciesChanged) -> None:
+        """Follow changed policies: of a topic, or of a namespace."""
+        for topic in self.topics_of(notice):
+            self._rate(topic)
+            for dispatcher in topic.dispatchers.values():
+                self.serve(topic, dispatcher)
+            self._look_soon(topic)
+
+    def topics_of(self, notice: PoliciesChanged) -> list[Topic]:
+        """Return the topics whose policies have changed."""
+        topics = self._broker.topics
+        if notice.topic is not None:
+            found = topics.get(notice.topic.id)
+            return [] if found is None else [found]
+        return [each for each in topics.values() if each.state.namespace == notice.namespace]
+
+    def serve(self, topic: Topic, dispatcher: Dispatcher) -> None:
+        """Let limits apply to a dispatcher, which may be new."""
+        limits = self.of(topic)
+        messages, size = limits.subscription_rate_messages or 0, limits.subscription_rate_bytes or 0
+        rates = self._rates.get(topic.id) or self._rate(topic)
+        buckets: list[Bucket] = []
+        if messages or size or (rates is not None and rates.subscriptions):
+            rates = self._rates.setdefault(topic.id, Rates())
+            id_, period_s = dispatcher.subscription[0], limits.subscription_rate_period_s or PERIOD_S
+            own = replaced(rates.subscriptions.pop(id_, None), self._broker.clock, messages, size, period_s)
+            if own is not None:
+                rates.subscriptions[id_] = own
+                buckets.append(own)
+        if rates is not None and rates.dispatch is not None:
+            buckets.append(rates.dispatch)
+        pace = Pace(self._broker.clock, *buckets) if buckets else None
+        dispatcher.limit(limits.unacked_max or 0, limits.subscription_unacked_max or 0, pace)
+
+    def _rate(self, topic: Topic) -> Rates | None:
+        """Create or replace the buckets of a topic."""
+        limits, clock, id_ = self.of(topic), self._broker.clock, topic.id
+        publish = (limits.publish_rate_messages or 0, limits.publish_rate_bytes or 0)
+        dispatch = (limits.dispatch_rate_messages or 0, limits.dispatch_rate_bytes or 0)
+        rates = self._rates.get(id_)
+        if rates is None:
+            if not any((*publish, *dispatch, limits.subscribe_rate)):
+                return None
+            rates = self._rates[id_] = Rates()
+        rates.publish = replaced(rates.publish, clock, *publish, PERIOD_S)
+        period_s = limits.dispatch_rate_period_s or PERIOD_S
+        rates.dispatch = replaced(rates.dispatch, clock, *dispatch, period_s)
+        rates.subscribers.clear()
+        return rates
+
+    # -- rates -----------------------------------------------------------------------------------------
+
+    def publish_bucket(self, topic: Topic) -> Bucket | None:
+        """Return the bucket of publishes to a topic; None: they have no rate."""
+        limits = self.of(topic)
+        if not limits.publish_rate_messages and not limits.publish_rate_bytes:
+            return None
+        rates = self._rates.get(topic.id) or self._rate(topic)
+        return None if rates is None else rates.publish
+
+    async def admit_publish(self, topic: Topic, messages: list[bytes]) -> None:
+        """Check the sizes of messages, and wait until the publish rate of their topic allows them.
+
+        Raises:
+            Misuse: a message is larger than the topic allows.
+        """
+        most = self.of(topic).message_bytes_max
+        if most and (largest := max(map(len, messages))) > most:
+            raise Misuse(
+                f"a message of {largest} bytes to {topic.name}; the policy message_bytes_max allows {most}. "
+                "Nothing was published"
+            )
+        bucket = self.publish_bucket(topic)
+        if bucket is not None:
+            await admitted(self._broker.clock, bucket, len(messages), sum(map(len, messages)))
+
+    def admit_subscribe(self, topic: Topic, who: str) -> None:
+        """Count a subscribe of one consumer.
+
+        Raises:
+            LimitReached: it has subscribed too often in the period.
+        """
+        limits = self.of(topic)
+        if not limits.subscribe_rate:
+            return
+        rates = self._rates.get(topic.id) or self._rate(topic)
+        assert rates is not None
+        period_s = limits.subscribe_rate_period_s or PERIOD_S
+        bucket = rates.subscribers.pop(who, None)
+        bucket = bucket or Bucket(self._broker.clock, limits.subscribe_rate, 0, period_s)
+        rates.subscribers[who] = bucket
+        if len(rates.subscribers) > SUBSCRIBERS_MAX:
+            rates.subscribers.popitem(last=False)
+        if bucket.has(1):
+            bucket.take(1, 0)
+            return
+        raise LimitReached(
+            f"a consumer may subscribe to {topic.name} {limits.subscribe_rate} times in {period_s:g} s "
+            "(subscribe_rate); wait, or raise the limit (`holdfast topic limits`)"
+        )
+
+    def publish_waits(self, topic: Topic) -> int:
+        """Return how often publishes to a topic had to wait for its rate."""
+        rates = self._rates.get(topic.id)
+        return 0 if rates is None or rates.publish is None else rates.publish.waits
+
+    # -- quotas ----------------------------------------------------------------------------------------
+
+    def grown(self, topic: Topic) -> None:
+        """Look soon at the backlog of a topic with a quota."""
+        if self.of(topic).backlog_bytes:
+            self._look_soon(topic)
+
+    def shrunk(self, topic: Topic) -> None:
+        """Look soon at a backlog that exceeded its quota, and is smaller now."""
+        if topic.state.over != ("", ""):
+            self._look_soon(topic)
+
+    def gone(self, topic: int) -> None:
+        """Forget a topic that was deleted."""
+        look = self._looks.pop(topic, None)
+        if look is not None:
+            look.cancel()
+        for kept in (self._rates, self.oldest, self.evictions):
+            kept.pop(topic, None)
+
+    def _look_soon(self, topic: Topic) -> None:
+        if topic.id not in self._looks and not self._stopped and self._broker.membership.owns(topic):
+            loop = asyncio.get_running_loop()
+            self._looks[topic.id] = loop.call_later(LOOK_S, self._look, topic)
+
+    def _look(self, topic: Topic) -> None:
+        self._looks.pop(topic.id, None)
+        task = asyncio.get_running_loop().create_task(self._checked(topic), name=f"quota of {topic.name}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _checked(self, topic: Topic) -> None:
+        with contextlib.suppress(HoldfastError, OSError):  # housekeeping looks again
+            await self.check(topic)
+
+    async def check(self, topic: Topic) -> None:
+        """Compare the backlog of an own topic with its quotas, and submit what follows."""
+        state, limits, broker = topic.state, self.of(topic), self._broker
+        bytes_max, age_s = limits.backlog_bytes or 0, limits.backlog_age_s or 0.0
+        if not (bytes_max or age_s or any(state.over)) or broker.is_deleted(topic):
+            return
+        by_size, by_age = limits.backlog_bytes_action, limits.backlog_age_action
+        acked_to, now_ns, oldest = state.acked_to, broker.log_time_now(), None
+        size_over = 0 < bytes_max <= topic.size_behind(acked_to)
+        if age_s and acked_to < topic.visible:
+            oldest = await topic.time_on(acked_to)
+        self._note_oldest(topic, oldest)
+        age_over = oldest is not None and now_ns - oldest > age_ns(age_s)
+        options = (broker.decided.backlog_bytes, broker.decided.backlog_age_s, broker.decided.backlog_action)
+        to = await topic.ordinal_at(now_ns - age_ns(age_s)) if age_over and by_age == EVICTION else 0
+        if to or (size_over and by_size == EVICTION):
+            dropped = await broker.engine.submit(BacklogEvict(state.id, *options, to=to))
+            if dropped.entries:
+                self.evictions[topic.id] = self.evictions.get(topic.id, 0) + 1
+        over = (
+            by_size if size_over and by_size != EVICTION else "",
+            by_age if age_over and by_age != EVICTION else "",
+        )
+        if over != state.over:
+            event = BacklogCheck(state.id, *options, acked_to=acked_to, oldest_ns=oldest or 0)
+            done = await broker.engine.submit(event)
+            if done.changed:
+                LOG.warning(
+                    "the backlog of %s %s",
+                    topic.name,
+                    "exceeds its quota: producers are refused" if any(state.over) else "is below its quota",
+                )
+
+    def _note_oldest(self, topic: Topic, oldest: int | None) -> None:
+        if oldest is None:
+            self.oldest.pop(topic.id, None)
+        else:
+            self.oldest[topic.id] = oldest
+
+    async def check_all(self) -> None:
+        """Compare the backlogs of all own topics with their quotas now."""
+        for topic in list(self._broker.topics.values()):
+            if self._broker.membership.owns(topic):
+                await self._checked(topic)
+                await asyncio.sleep(0)
+
+    async def stop(self) -> None:
+        """Cancel looks under way."""
+        self._stopped = True
+        for look in self._looks.values():
+            look.cancel()
+        self._looks.clear()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)

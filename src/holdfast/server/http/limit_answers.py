@@ -1,0 +1,149 @@
+"""JSON of limits, with the names and units of Pulsar's tools; −1 is no limit there."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+
+from holdfast.broker import Policies, QuotaAction
+from holdfast.errors import Misuse
+
+MOST = (1 << 62) - 1
+Most = Annotated[int, msgspec.Meta(ge=0, le=MOST)]
+"""A largest number; 0: no limit."""
+_Rate = Annotated[int, msgspec.Meta(ge=-1, le=MOST)]
+_Period = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
+
+SIZE, AGE = "destination_storage", "message_age"
+"""Pulsar's names of the quotas by size and by age."""
+
+
+class PublishRate(msgspec.Struct, kw_only=True, rename="camel"):
+    """Messages and bytes per second; −1: no limit."""
+
+    publish_throttling_rate_in_msg: _Rate = -1
+    publish_throttling_rate_in_byte: _Rate = -1
+
+
+class DispatchRate(msgspec.Struct, kw_only=True, rename="camel"):
+    """Messages and bytes in a period; −1: no limit."""
+
+    dispatch_throttling_rate_in_msg: _Rate = -1
+    dispatch_throttling_rate_in_byte: _Rate = -1
+    relative_to_publish_rate: bool = False
+    """Not supported."""
+    rate_period_in_second: _Period = 1
+
+
+class SubscribeRate(msgspec.Struct, kw_only=True, rename="camel"):
+    """How often one consumer may subscribe in a period; −1: no limit."""
+
+    subscribe_throttling_rate_per_consumer: _Rate = -1
+    rate_period_in_second: _Period = 30
+
+
+class BacklogQuota(msgspec.Struct, kw_only=True, rename="camel"):
+    """A quota of a backlog; −1: none."""
+
+    limit: _Rate | None = None
+    """An older name of limitSize."""
+    limit_size: _Rate = -1
+    """Bytes, of the quota destination_storage."""
+    limit_time: _Rate = -1
+    """Seconds, of the quota message_age."""
+    policy: QuotaAction = "producer_request_hold"
+
+
+def publish_rate(policies: Policies) -> PublishRate | None:
+    """Convert to Pulsar's form; None: not set."""
+    messages, size = policies.publish_rate_messages, policies.publish_rate_bytes
+    if messages is size is None:
+        return None
+    return PublishRate(
+        publish_throttling_rate_in_msg=messages or -1, publish_throttling_rate_in_byte=size or -1
+    )
+
+
+def publish_policies(rate: PublishRate | None) -> dict[str, Any]:
+    """Convert from Pulsar's form."""
+    if rate is None:
+        return {"publish_rate_messages": None, "publish_rate_bytes": None}
+    return {
+        "publish_rate_messages": max(0, rate.publish_throttling_rate_in_msg),
+        "publish_rate_bytes": max(0, rate.publish_throttling_rate_in_byte),
+    }
+
+
+def dispatch_rate(policies: Policies, of: str) -> DispatchRate | None:
+    """Convert the rate of a topic (`dispatch`) or of its subscriptions; None: not set."""
+    values = policies.fields()
+    messages, size = values[f"{of}_rate_messages"], values[f"{of}_rate_bytes"]
+    if messages is size is None:
+        return None
+    return DispatchRate(
+        dispatch_throttling_rate_in_msg=int(messages or -1),
+        dispatch_throttling_rate_in_byte=int(size or -1),
+        rate_period_in_second=max(1, int(values[f"{of}_rate_period_s"] or 1)),
+    )
+
+
+def dispatch_policies(rate: DispatchRate | None, of: str) -> dict[str, Any]:
+    """Convert from Pulsar's form.
+
+    Raises:
+        Misuse: the rate is relative.
+    """
+    names = [f"{of}_rate_{each}" for each in ("messages", "bytes", "period_s")]
+    if rate is None:
+        return dict.fromkeys(names)
+    if rate.relative_to_publish_rate:
+        raise Misuse("relativeToPublishRate is not supported; use a rate of its own")
+    values = (rate.dispatch_throttling_rate_in_msg, rate.dispatch_throttling_rate_in_byte)
+    found = [*(max(0, each) for each in values), float(rate.rate_period_in_second)]
+    return dict(zip(names, found, strict=True))
+
+
+def subscribe_rate(policies: Policies) -> SubscribeRate | None:
+    """Convert to Pulsar's form; None: not set."""
+    if policies.subscribe_rate is None:
+        return None
+    return SubscribeRate(
+        subscribe_throttling_rate_per_consumer=policies.subscribe_rate or -1,
+        rate_period_in_second=max(1, int(policies.subscribe_rate_period_s or 1)),
+    )
+
+
+def subscribe_policies(rate: SubscribeRate | None) -> dict[str, Any]:
+    """Convert from Pulsar's form."""
+    if rate is None:
+        return {"subscribe_rate": None, "subscribe_rate_period_s": None}
+    return {
+        "subscribe_rate": max(0, rate.subscribe_throttling_rate_per_consumer),
+        "subscribe_rate_period_s": float(rate.rate_period_in_second),
+    }
+
+
+def quota_map(policies: Policies) -> dict[str, BacklogQuota]:
+    """Convert to Pulsar's form: the quotas that are set, by their names there."""
+    found: dict[str, BacklogQuota] = {}
+    if policies.backlog_bytes is not None:
+        size, action = policies.backlog_bytes or -1, policies.backlog_bytes_action
+        found[SIZE] = BacklogQuota(limit=size, limit_size=size, policy=action or "producer_request_hold")
+    if policies.backlog_age_s is not None:
+        seconds, action = int(policies.backlog_age_s) or -1, policies.backlog_age_action
+        found[AGE] = BacklogQuota(limit_time=seconds, policy=action or "producer_request_hold")
+    return found
+
+
+def quota_policies(quota: BacklogQuota | None, which: str) -> dict[str, Any]:
+    """Convert from Pulsar's form; None: not set."""
+    limit, action = ("backlog_bytes", "backlog_bytes_action") if which == SIZE else _BY_AGE
+    if quota is None:
+        return {limit: None, action: None}
+    size = quota.limit_size if quota.limit is None or quota.limit_size >= 0 else quota.limit
+    value: float = max(0, size) if which == SIZE else float(max(0, quota.limit_time))
+    return {limit: value, action: quota.policy}
+
+
+_BY_AGE = ("backlog_age_s", "backlog_age_action")
