@@ -21,7 +21,8 @@ from holdfast.broker.events import BacklogCheck, BacklogEvict, PoliciesChanged
 from holdfast.broker.limit_options import EVICTION, LIMIT_OPTIONS
 from holdfast.broker.options import BrokerOptions, age_ns
 from holdfast.broker.topic_policies import SILENT, Policies
-from holdfast.errors import HoldfastError, LimitReached, Misuse
+from holdfast.errors import Busy, HoldfastError, LimitReached, Misuse
+from holdfast.formatting import plural
 
 if TYPE_CHECKING:
     from holdfast.broker.broker import Broker
@@ -204,6 +205,19 @@ class Limiting:
             f"a consumer may subscribe to {topic.name} {limits.subscribe_rate} times in {period_s:g} s "
             "(subscribe_rate); wait, or raise the limit (`holdfast topic limits`)"
         )
+
+    def require_reader(self, topic: Topic) -> None:
+        """Raise Busy if a topic cannot have another reader; only those of this member are counted."""
+        most = self.of(topic).consumers_max
+        if not most:
+            return
+        durable = sum(len(each.consumers) for each in topic.state.subscriptions.values())
+        count = durable + topic.readers
+        if count >= most:
+            raise Busy(
+                f"{topic.name} has {plural(count, 'consumer')}, the most that consumers_max allows; close "
+                "one, or raise the limit (`holdfast topic limits`)"
+            )
 
     def publish_waits(self, topic: Topic) -> int:
         """Return how often publishes to a topic had to wait for its rate."""

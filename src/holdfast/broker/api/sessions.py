@@ -26,6 +26,7 @@ from holdfast.errors import Fenced, HoldfastError
 
 if TYPE_CHECKING:
     from holdfast.broker.broker import Broker
+    from holdfast.broker.dispatch.pacing import Bucket
     from holdfast.broker.state import Access, SubscriptionState, SubscriptionType
     from holdfast.broker.topic import Topic
 
@@ -79,6 +80,16 @@ class Sessions:
     def delay_most_ms(self, topic: Topic) -> int:
         """Return the longest delay of a producer's messages to a topic; 0: no limit."""
         return int((self._broker.machine.state.effective(topic.state).delayed_most_s or 0) * 1000)
+
+    def entry_bytes_max(self, topic: Topic) -> int:
+        """Return the size of the largest entry of a topic; 0: no limit but that of the server."""
+        if topic.id not in self._broker.topics:  # an exchange
+            return 0
+        return self._broker.limiting.of(topic).message_bytes_max or 0
+
+    def publish_bucket(self, topic: Topic) -> Bucket | None:
+        """Return the publish rate of a topic; None: it has none."""
+        return None if topic.id not in self._broker.topics else self._broker.limiting.publish_bucket(topic)
 
     def is_open(self, session: int) -> bool:
         """Return whether a session has not ended yet."""

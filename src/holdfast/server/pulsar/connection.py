@@ -262,7 +262,10 @@ class Connection(asyncio.BufferedProtocol):
             elif kind == _PUBLISHES:
                 self.producers.published(next(futures), *item[1:])
             elif kind == _PASSED:
-                self.passing.published(*item[1:])
+                if item[1] in self.producers.held:
+                    self.producers.held.add(item[1], *item[4:])
+                else:
+                    self.passing.published(*item[1:])
             elif kind == _ACKS:
                 self.consumers.acked(*item[1:])
             elif kind == _FLOW:

@@ -134,6 +134,8 @@ class Consumers:
             await versions.admit_consumer(self._on.broker, topic, command.schema)
         commands.require_properties(self._on, command.metadata, "a consumer")
         commands.require_properties(self._on, command.subscription_properties, "a subscription")
+        who = f"{self._on.address.rpartition(':')[0]}/{command.consumer_name}/{command.consumer_id}"
+        self._on.broker.limiting.admit_subscribe(topic, who)
         if command.durable:
             return await self._join_durable(command, topic, type_, keys)
         return await self._join_volatile(command, topic, type_, keys)
@@ -197,6 +199,7 @@ class Consumers:
                 "reader"
             )
         broker, keep_s = self._on.broker, self._on.server.options.volatile_s
+        broker.limiting.require_reader(topic)
         dispatcher = broker.volatile.find(topic, command.subscription)
         known = dispatcher is not None
         if dispatcher is None:

@@ -12,6 +12,7 @@ from holdfast.broker import (
     Dispatcher,
     Notice,
     PartitionsChanged,
+    PoliciesChanged,
     ProducerGone,
     Topic,
     TopicClosed,
@@ -218,9 +219,14 @@ class Server(Listening):
             elif isinstance(notice, PartitionsChanged) and not notice.count:
                 for name in [*self.non_persistent.topics]:
                     if (found := partition_of(name)) is not None and found[0] == notice.name:
-                        topic = self.non_persistent.topics[name]
-                        self.non_persistent.expel(topic)
-                        self.non_persistent.drop(topic)
+                        passing = self.non_persistent.topics[name]
+                        self.non_persistent.expel(passing)
+                        self.non_persistent.drop(passing)
+            elif isinstance(notice, PoliciesChanged):
+                for topic in self.broker.limiting.topics_of(notice):
+                    for session in topic.producers:
+                        if (producer := self.producers.get(session)) is not None:
+                            producer.connection.producers.limited(producer)
             elif isinstance(notice, Unloaded) and notice.topic.id in self.broker.topics:
                 self.unload(self.broker.topics[notice.topic.id])
             elif isinstance(notice, TopicClosed) and notice.topic.id in self.broker.topics:

@@ -11,7 +11,7 @@ import asyncio
 import functools
 from typing import TYPE_CHECKING, Any
 
-from holdfast._core import encode_receipts
+from holdfast._core import WireReader, encode_receipts
 from holdfast.broker import ProducerOpened, Published, Topic
 from holdfast.errors import Busy, Closed, Fenced, HoldfastError, Misuse, NoSpace, Terminated, Unsupported
 from holdfast.ids import MessageId
@@ -20,9 +20,10 @@ from holdfast.protocol import pulsar_pb2 as pb
 from holdfast.server.budget import SESSION_BYTES
 from holdfast.server.pulsar import commands, lookup, schemas
 from holdfast.server.pulsar.commands import Refused, refusal
+from holdfast.server.pulsar.held_sends import HeldSends
 
 if TYPE_CHECKING:
-    from holdfast.broker import Access
+    from holdfast.broker import Access, Bucket
     from holdfast.server.pulsar.connection import Connection
 
 _ACCESS: dict[int, Access] = {
@@ -36,9 +37,9 @@ NOWHERE = MessageId(0, 0)
 """The first id of a run of duplicates: their receipts have no id."""
 
 UNROUTABLE_MAX = 1000
-"""Producers that are remembered because an exchange cannot route their messages, or a delay is too long."""
+"""Producers that are remembered because an exchange cannot route a message, or a policy does not allow it."""
 
-CHECKSUM, DELAY = 1, 5
+CHECKSUM, DELAY, SIZE = 1, 5, 6
 _REFUSALS = {
     CHECKSUM: Refused(pb.ChecksumError, "the checksum does not match the message; nothing was published"),
     3: Refused(
@@ -51,6 +52,10 @@ _REFUSALS = {
         pb.NotAllowedError,
         "the message's delay is longer than the topic's policy delayed_most_s allows; nothing was published",
     ),
+    SIZE: Refused(
+        pb.NotAllowedError,
+        "the message is larger than the topic's policy message_bytes_max allows; nothing was published",
+    ),
 }
 _NO_SPACE = Refused(pb.PersistenceError, "the broker's disk is full; nothing was published")
 
@@ -60,6 +65,7 @@ class WireProducer:
 
     __slots__ = (
         "access",
+        "bucket",
         "bytes_in",
         "connection",
         "epoch",
@@ -90,6 +96,8 @@ class WireProducer:
         self.access: Access = _ACCESS[command.producer_access_mode]
         self.metadata = {each.key: each.value for each in command.metadata}
         self.opened_ns = connection.broker.clock.now_ns()
+        self.bucket: Bucket | None = None
+        """The publish rate of its topic; None: it has none."""
         self.under_way = 0
         """Runs of SENDs that were accepted and not yet answered."""
         self.last: asyncio.Future[Published] | None = None
@@ -109,6 +117,7 @@ class Producers:
         self._opening: dict[int, asyncio.Task[Any]] = {}
         self._blocked = False
         """The disk is full: the reader refuses their messages."""
+        self.held = HeldSends(connection)
 
     def __len__(self) -> int:
         return len(self._open)
@@ -231,6 +240,7 @@ class Producers:
         opening = self._opening.pop(command.producer_id, None)
         if opening is not None:
             opening.cancel()
+        await self.held.drained(command.producer_id)
         producer = self._open.get(command.producer_id)
         if producer is not None:
             self._ended(producer)
@@ -241,6 +251,7 @@ class Producers:
         if self._open.get(producer.id) is producer:
             del self._open[producer.id]
             self._on.reader.drop_producer(producer.id)
+            self.held.drop(producer.id)
         self._on.server.producers.pop(producer.session, None)
         self._on.server.budget.hold(producer, 0)
 
@@ -284,18 +295,51 @@ class Producers:
             if self._blocked:
                 self._blocked = False
                 for producer in self._open.values():
-                    if not producer.failed:
-                        self._take(producer)
+                    self.resume(producer)
+
+    def resume(self, producer: WireProducer) -> None:
+        """Accept the producer's SENDs again, if nothing prevents it."""
+        if self._open.get(producer.id) is producer and not producer.failed and not self._blocked:
+            self._take(producer)
 
     def _take(self, producer: WireProducer) -> None:
-        """Accept the producer's SENDs from now on."""
-        topic = producer.topic
-        self._on.reader.set_producer(
+        """Accept the producer's SENDs from now on, with the limits of its topic."""
+        if producer.id in self.held:
+            self._on.reader.set_passing_producer(producer.id)
+        else:
+            self.set_on(self._on.reader, producer)
+
+    def limited(self, producer: WireProducer) -> None:
+        """Follow changed limits of the producer's topic."""
+        producer.bucket = self._on.broker.sessions.publish_bucket(producer.topic)
+        self.resume(producer)
+
+    def set_on(self, reader: WireReader, producer: WireProducer) -> None:
+        """Let a reader publish the producer's SENDs."""
+        sessions, topic = self._on.broker.sessions, producer.topic
+        producer.bucket = sessions.publish_bucket(topic)
+        reader.set_producer(
             *(producer.id, topic.id, producer.session, producer.epoch, producer.name),
-            delay_max_ms=self._on.broker.sessions.delay_most_ms(topic),
+            delay_max_ms=sessions.delay_most_ms(topic),
+            entry_bytes_max=sessions.entry_bytes_max(topic),
         )
 
     def published(
+        self,
+        future: asyncio.Future[Published],
+        producer_id: int,
+        entries: int,
+        messages: int,
+        size: int,
+        sequences: bytes,
+    ) -> None:
+        """Note an accepted run of SENDs, and count it for the rate of its topic."""
+        self.accepted(future, producer_id, entries, messages, size, sequences)
+        producer = self._open[producer_id]
+        if producer.bucket is not None and (delay_s := producer.bucket.take(messages, size)) > 0:
+            self.held.hold(producer, delay_s)
+
+    def accepted(
         self,
         future: asyncio.Future[Published],
         producer_id: int,
@@ -346,10 +390,11 @@ class Producers:
         if code != CHECKSUM:  # after which the client skips the message and continues
             producer.failed = True
             self._on.reader.drop_producer(producer.id)
+            self.held.drop(producer.id)
         commands.tell_refused(
             self._on, "message refused", reason, topic=producer.topic.name, producer=producer.name
         )
-        if code == DELAY:
+        if code in (DELAY, SIZE):
             self._give_up(producer, str(reason))
         answer = commands.send_error(producer_id, sequence, reason)
         if producer.under_way and producer.last is not None:  # after the receipts of earlier messages
@@ -367,6 +412,7 @@ class Producers:
             return
         producer.failed = True
         self._on.reader.drop_producer(producer.id)
+        self.held.drop(producer.id)
         if isinstance(error, Misuse | Unsupported):
             self._give_up(producer, str(error))
         if isinstance(error, Terminated):
