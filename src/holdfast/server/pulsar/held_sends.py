@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 HELD_BYTES = 1 << 20
 """Bytes of held SENDs of a connection, above which it is not read."""
 
+LOW_MESSAGES, LOW_BYTES = 10_000, 4 << 20
+"""Rates per second below which each SEND is looked at by itself."""
+
 STEP_S = 0.02
 """Least time between two looks at the held SENDs of a producer."""
 
@@ -68,11 +71,27 @@ class HeldSends:
 
     def hold(self, producer: WireProducer, delay_s: float) -> None:
         """Hold the SENDs that follow, because the rate of their topic is used up for a time."""
-        if producer.id not in self._held:
-            self._on.reader.set_passing_producer(producer.id)
+        self._arm(self._begin(producer), delay_s)
+
+    def limited(self, producer: WireProducer) -> None:
+        """Hold all SENDs of a producer whose rate is low: one read of the connection could exceed it."""
+        if producer.id not in self._held and _is_low(producer):
+            self._begin(producer)
+
+    def look(self, producer: WireProducer) -> None:
+        """Look at a producer's held SENDs now: its rate has changed."""
+        held = self._held.get(producer.id)
+        if held is not None:
+            if held.timer is not None:
+                held.timer.cancel()
             self._on.producers.set_on(self._reader, producer)
-            held = self._held[producer.id] = _Held(producer)
-            self._arm(held, delay_s)
+            self._look(held)
+
+    def _begin(self, producer: WireProducer) -> _Held:
+        self._on.reader.set_passing_producer(producer.id)
+        self._on.producers.set_on(self._reader, producer)
+        held = self._held[producer.id] = _Held(producer)
+        return held
 
     def add(self, id: int, sequences: bytes, entries: list[tuple[int, bytes]]) -> None:  # noqa: A002
         """Hold a run of SENDs that the core has handed over."""
@@ -85,11 +104,13 @@ class HeldSends:
             frame = _with_entry(framed(command), entry)
             held.sends.append((messages, frame))
             self._count(len(frame))
+        if held.timer is None:
+            self._look(held)
 
     async def drained(self, id: int) -> None:  # noqa: A002
         """Wait until the SENDs of a producer are published."""
         held = self._held.get(id)
-        if held is not None:
+        if held is not None and held.sends:
             await asyncio.shield(held.drained)
 
     def drop(self, id: int) -> None:  # noqa: A002
@@ -123,9 +144,14 @@ class HeldSends:
                 producer.bucket.take(messages, len(frame))
             if not self._publish(producer, frame):
                 return
-        if held.sends or _debt_s(producer):
+        low = _is_low(producer)
+        if held.sends or (_debt_s(producer) and not low):
             self._arm(held, _debt_s(producer))
-        else:
+            return
+        if not held.drained.done():
+            held.drained.set_result(None)
+        held.drained = self._on.loop.create_future()
+        if not low:
             self.drop(producer.id)
             self._on.producers.resume(producer)
 
@@ -151,6 +177,12 @@ class HeldSends:
             self._on.pause(_PAUSE)
         elif 2 * self.bytes <= HELD_BYTES:
             self._on.go_on(_PAUSE)
+
+
+def _is_low(producer: WireProducer) -> bool:
+    """Return whether the rate of a producer's topic is low."""
+    messages, size = (0.0, 0.0) if producer.bucket is None else producer.bucket.rates
+    return 0 < messages < LOW_MESSAGES or 0 < size < LOW_BYTES
 
 
 def _debt_s(producer: WireProducer) -> float:

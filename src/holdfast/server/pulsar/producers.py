@@ -304,15 +304,15 @@ class Producers:
 
     def _take(self, producer: WireProducer) -> None:
         """Accept the producer's SENDs from now on, with the limits of its topic."""
+        self.set_on(self._on.reader, producer)
+        self.held.limited(producer)
         if producer.id in self.held:
             self._on.reader.set_passing_producer(producer.id)
-        else:
-            self.set_on(self._on.reader, producer)
 
     def limited(self, producer: WireProducer) -> None:
         """Follow changed limits of the producer's topic."""
-        producer.bucket = self._on.broker.sessions.publish_bucket(producer.topic)
         self.resume(producer)
+        self.held.look(producer)
 
     def set_on(self, reader: WireReader, producer: WireProducer) -> None:
         """Let a reader publish the producer's SENDs."""
@@ -336,7 +336,9 @@ class Producers:
         """Note an accepted run of SENDs, and count it for the rate of its topic."""
         self.accepted(future, producer_id, entries, messages, size, sequences)
         producer = self._open[producer_id]
-        if producer.bucket is not None and (delay_s := producer.bucket.take(messages, size)) > 0:
+        if producer.bucket is None or producer.id in self.held or producer_id not in self._open:
+            return
+        if (delay_s := producer.bucket.take(messages, size)) > 0:
             self.held.hold(producer, delay_s)
 
     def accepted(
