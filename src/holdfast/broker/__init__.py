@@ -58,6 +58,7 @@ if TYPE_CHECKING:
         SubscriptionState,
         SubscriptionType,
     )
+    from holdfast.broker.subscribing import require_type
     from holdfast.broker.telemetry.metrics import HELP, Page, Sample, label
     from holdfast.broker.telemetry.stats import (
         BrokerStats,
@@ -96,6 +97,7 @@ _MODULES = {
     "limit_options": "QuotaAction",
     "topic_policies": "LIMIT_POLICIES",
     "state": "STRATEGIES Access Policies Strategy SubscriptionState SubscriptionType",
+    "subscribing": "require_type",
     "telemetry.metrics": "HELP Page Sample label",
     "telemetry.stats": "BrokerStats ExchangeStats LedgerStats SubscriptionStats TopicStats",
     "telemetry.traffic": "Counts Handed",
@@ -183,5 +185,6 @@ __all__ = [
     "label",
     "owner_of",
     "properties_size",
+    "require_type",
     "stage_digest",
 ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -37,12 +36,13 @@ from holdfast.broker.partitioned import PartitionedTopics
 from holdfast.broker.policy import delivery_times
 from holdfast.broker.quota import Quota
 from holdfast.broker.state import SILENT, Access, Policies, SubscriptionState, SubscriptionType
+from holdfast.broker.subscribing import subscribed
 from holdfast.broker.telemetry.metrics import Page, Sample, collect, metrics
 from holdfast.broker.telemetry.stats import BrokerStats
 from holdfast.broker.telemetry.traffic import Rates
 from holdfast.broker.topic import Topic
 from holdfast.broker.unreplicated import UnreplicatedTopics
-from holdfast.errors import Closed, Exists, HoldfastError, Misuse, NotFound
+from holdfast.errors import Closed, HoldfastError, Misuse, NotFound
 from holdfast.group import Group, LocalGroup
 from holdfast.ledger import FORMAT, Closing, Files, NativeFiles, Recovered, Store, require_no_strangers
 from holdfast.ledger.files import Publications
@@ -513,11 +513,8 @@ class Broker:
     async def ensure_subscription(
         self, topic: Topic, name: str, start: Start, properties: Mapping[str, str] | None = None
     ) -> SubscriptionState:
-        """Return a durable subscription; create it at `start` if it does not exist."""
-        while (found := topic.subscriptions.get(name)) is None:  # again if it was deleted meanwhile
-            with contextlib.suppress(Exists):  # created by another caller meanwhile
-                await self.create_subscription_at(topic, name, await topic.place(start), properties)
-        return found
+        """Return a durable subscription; create it at `start` if it does not exist, and policies allow it."""
+        return await subscribed(self, topic, name, start, properties)
 
     async def create_subscription_at(
         self, topic: Topic, name: str, ordinal: int, properties: Mapping[str, str] | None = None

@@ -12,6 +12,7 @@ import contextlib
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from holdfast.broker.ageing import Ageing
 from holdfast.broker.events import DeduplicationExpire, Event, LedgerRoll, RingTrim, SinkForget, StageDrop
 from holdfast.broker.last_value import LastValueTopics
 from holdfast.broker.policy import limits, trim_event
@@ -48,6 +49,7 @@ class Housekeeping:
         """By topic: a subscription that needs the front ledger. While it does, others are not checked."""
         self._task: asyncio.Task[None] | None = None
         self._last_values = LastValueTopics(broker)
+        self._ageing = Ageing(broker)
         self._outage_ns = 0
         """Time from the last frame of the broker before this one to the start."""
         self._grace_ends_ns = 0
@@ -163,6 +165,8 @@ class Housekeeping:
                 for topic in list(self._broker.exchanges.values()):
                     with self._continuing(topic.name):
                         self._forget_producers(topic)
+            with self._continuing("ages"):
+                self._ageing.tick()
             with self._continuing("counters"):
                 self._broker.rates.tick()
             with self._continuing("stages and sinks"):
@@ -186,6 +190,7 @@ class Housekeeping:
     async def _look_at(self, topic: Topic) -> None:
         if self._broker.membership.owns(topic):
             await self._age(topic)
+        self._ageing.look_at_readers(topic)
         if topic.state.id in self._broker.unshown:  # files of this member
             self._broker.show(topic)
 
@@ -201,6 +206,7 @@ class Housekeeping:
                 if topic.backlog(subscription):
                     await self._broker.expire(topic, subscription, policies.ttl_s)
         await self._broker.limiting.check(topic)
+        self._ageing.look_at(topic)
         if self._names_due:
             self._forget_producers(topic)
         self._thin(topic)

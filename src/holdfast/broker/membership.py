@@ -34,9 +34,10 @@ LOG = logging.getLogger("holdfast.cluster")
 DECIDING = (
     *("create_topics", "create_partitions", "require_namespaces", "deduplication", "deduplication_age_s"),
     *("roll_bytes", "roll_entries", "roll_age_s", "retention_bytes", "retention_s"),
-    *("stage_age_s", "sink_age_s"),
     *("producers_max", "consumers_max", "subscription_consumers_max", "topics_max"),
     *("backlog_bytes", "backlog_age_s"),
+    *("stage_age_s", "sink_age_s", "create_subscriptions", "subscription_expiry_s"),
+    *("inactive_topic_s", "inactive_topic_caught_up"),
 )
 """Options of a broker that decide about data. The others concern one member: its disk and its deliveries."""
 

@@ -152,6 +152,14 @@ class BrokerOptions(LimitOptions, DeliveryOptions, StoreOptions):
     """Bytes kept of entries that all subscriptions have acknowledged; −1: no limit."""
     retention_s: float = 0.0
     """Time for which acknowledged entries are kept; −1: no limit. An entry within either limit stays."""
+    create_subscriptions: bool = True
+    """Consumers create missing subscriptions."""
+    subscription_expiry_s: float = 0.0
+    """Time without a consumer after which a subscription is deleted; 0: never."""
+    inactive_topic_s: float = 0.0
+    """Time after which an unused topic is deleted; 0: never."""
+    inactive_topic_caught_up: bool = False
+    """A topic with subscriptions counts as unused, if none has a backlog or a consumer."""
     housekeeping_s: float = 5.0
     """Interval of the checks of ages: ledgers, messages, stages."""
     ownership_turn_s: float = 0.1
@@ -180,6 +188,8 @@ VISITING: Mapping[str, Any] = MappingProxyType(
     {
         "retention_bytes": -1,
         "retention_s": -1.0,
+        "subscription_expiry_s": 0.0,
+        "inactive_topic_s": 0.0,
         "stage_age_s": 1e9,
         "sink_age_s": 1e9,
         "deduplication_age_s": 1e9,

@@ -21,7 +21,9 @@ Invariants, asserted by `check()`: I40 and I41 of the ledgers and acknowledgemen
 - I250: members that lack ledgers of a topic are in the view, and own none of its subscriptions.
 - I263: what members of a Key_Shared subscription hold has a hash for each entry.
 - I264: consumers without permits are attached, and not at the owner.
+- I303: a topic is quiet at its end or before, and since a time that has passed.
 - I272: counts of deliveries are of entries that the topic has had, and not too many.
+- I304: only namespaces that exist have properties and permissions.
 - I230: views of the past rise, and so do the numbers of their first events.
 """
 
@@ -40,6 +42,7 @@ from holdfast.broker.key_shared import KeyShared
 from holdfast.broker.member_state import Announced, Decided, Unreplicated
 from holdfast.broker.part import Part as Part  # also for those that import it from here
 from holdfast.broker.partitions import Partitioned, check_partitions
+from holdfast.broker.permissions import Permissions
 from holdfast.broker.state_check import COUNTS_MAX as COUNTS_MAX
 from holdfast.broker.state_check import check_stage, check_subscription
 from holdfast.broker.topic_kinds import Thinned
@@ -47,6 +50,7 @@ from holdfast.broker.topic_policies import SILENT as SILENT  # also for those th
 from holdfast.broker.topic_policies import STRATEGIES as STRATEGIES
 from holdfast.broker.topic_policies import Policies as Policies
 from holdfast.broker.topic_policies import Strategy as Strategy
+from holdfast.broker.uptime import GAP_NS, Quiet, Uptime
 from holdfast.errors import Misuse, NotFound
 from holdfast.group import BEGINNING, Member
 from holdfast.ledger import AckState, LedgerTable
@@ -128,6 +132,9 @@ class TopicState(Part):
         """By version."""
         self.unready: set[Member] = set()
         """Members that do not have all its ledgers yet: they own none of its subscriptions (**I250**)."""
+        self.quiet: Quiet | None = None
+        """Since when it is unused, if a policy asks for that."""
+        self.properties: dict[str, str] = {}
 
     @property
     def acked_to(self) -> int:
@@ -206,6 +213,8 @@ class SubscriptionState(Part):
         self.attached: dict[Member, int] = {}
         """Number of consumers by member."""
         self.unready: set[Member] = set()  # the set of its topic: members that lack ledgers
+        self.used = 0
+        """Uptime of its last use without a consumer: creation, reset, taken entries, end of a consumer."""
 
     def attach(self, consumer: Consumer) -> None:
         """Add a consumer."""
@@ -303,6 +312,8 @@ class Namespaces(Part):
         self.tenants: dict[str, Tenant] = {"public": Tenant()}
         self.policies: dict[str, Policies] = {"public/default": SILENT}
         """By namespace (`tenant/namespace`): the policies that its topics inherit."""
+        self.properties: dict[str, dict[str, str]] = {}
+        """By namespace that has some."""
 
     def require_tenant(self, name: str) -> Tenant:
         """Return a tenant, or raise NotFound."""
@@ -360,6 +371,8 @@ class BrokerState:
         self.partitioned = Partitioned()
         self.topic_counts: Counter[str] | None = None
         """Derived: topics by namespace, counted when it is asked first."""
+        self.uptime = Uptime()
+        self.permissions = Permissions()
         self.thinned: dict[int, Thinned] = {}
         """Entries that ring topics and last-value topics have dropped, by topic."""
         self.changes = 0
@@ -461,6 +474,12 @@ class BrokerState:
             self.touch(thinned)
         return [info.id for info in gone]
 
+    def wake(self, topic: TopicState) -> None:
+        """Note that a topic is used."""
+        if topic.quiet is not None:
+            topic.quiet = None
+            self.touch(topic)
+
     def drop_stage(self, stage: StageState) -> None:
         """Remove a stage with its entries."""
         for part in stage.topics.values():
@@ -501,6 +520,9 @@ class BrokerState:
             thinned.superseded.check(self.topics[id].ledgers.first, self.topics[id].ledgers.end)
         for name in self.namespaces.policies:
             assert name.partition("/")[0] in self.namespaces.tenants, f"I44: {name} has no tenant"
+        named = [*self.namespaces.properties, *self.permissions.of_namespaces()]
+        lost = sorted({*named} - self.namespaces.policies.keys())
+        assert not lost, f"I304: {lost} have properties or permissions, and do not exist"
         check_partitions(self)
         for node, info in self.announced.info.items():
             assert info.node == node, f"I44: node {node} leads to the facts of member {info.member}"
@@ -529,6 +551,9 @@ class BrokerState:
         assert not exclusive or len(topic.producers) == 1, f"I45: {where} has an exclusive producer and more"
         assert topic.producers or not topic.waiting, f"I45: producers of {where} wait, and none is attached"
         attached = {each.name: each for each in (*topic.producers.values(), *topic.waiting.values())}
+        quiet, now = topic.quiet, self.uptime.now(self.log.time)
+        sound = quiet is None or (0 <= quiet.end <= topic.ledgers.end and 0 <= quiet.since <= now + GAP_NS)
+        assert sound, f"I303: {where} is quiet since {quiet}, at {now}"
         assert topic.named == attached, f"I44: names of {where} do not lead to its producers"
         for name, subscription in topic.subscriptions.items():
             found = self.subscriptions.get(subscription.id)

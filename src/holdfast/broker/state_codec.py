@@ -38,7 +38,9 @@ from holdfast.broker.state import (
     TopicState,
     ViewMark,
 )
+from holdfast.broker.state_extras import ExtraPart, extra_part, extras, load_extra
 from holdfast.broker.topic_kinds import Thinned
+from holdfast.broker.uptime import Quiet
 from holdfast.errors import Corrupt, HoldfastError
 from holdfast.group import Member, Position
 from holdfast.ledger import AckState, LedgerInfo, LedgerTable
@@ -83,6 +85,8 @@ class TopicPart(_Struct, frozen=True, tag="topic"):
     """When each of `sequences` was last used; None: not known, the time of the snapshot counts."""
     unready: list[Member] = msgspec.field(default_factory=list)
     over: tuple[str, str] = ("", "")
+    quiet: Quiet | None = None
+    properties: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 class SubscriptionPart(_Struct, frozen=True, tag="subscription"):
@@ -107,6 +111,7 @@ class SubscriptionPart(_Struct, frozen=True, tag="subscription"):
     hashes: list[tuple[Member, bytes]] = msgspec.field(default_factory=list)
     full: list[int] = msgspec.field(default_factory=list)
     counts: list[tuple[int, int]] = msgspec.field(default_factory=list)
+    used: int = 0
 
 
 class StagePart(_Struct, frozen=True, tag="stage"):
@@ -124,6 +129,7 @@ class NamespacesPart(_Struct, frozen=True, tag="namespaces"):
 
     tenants: dict[str, Tenant]
     policies: dict[str, Policies]
+    properties: dict[str, dict[str, str]] = msgspec.field(default_factory=dict)
 
 
 class AnnouncedPart(_Struct, frozen=True, tag="members"):
@@ -188,6 +194,7 @@ AnyPart: TypeAlias = (
     | AlternatesPart
     | ThinnedPart
     | PartitionedPart
+    | ExtraPart
 )
 Kept = TypeVar("Kept", bound=Part)
 
@@ -234,6 +241,8 @@ def topic_part(state: BrokerState, topic: TopicState) -> TopicPart:
         [time for _, _, time in known],
         sorted(topic.unready),
         topic.over,
+        topic.quiet,
+        topic.properties,
     )
 
 
@@ -260,6 +269,7 @@ def subscription_part(subscription: SubscriptionState) -> SubscriptionPart:
         sorted(subscription.hashes.items()),
         sorted(subscription.full),
         sorted(subscription.counts.items()),
+        subscription.used,
     )
 
 
@@ -272,7 +282,11 @@ def sinks_part(sinks: Sinks) -> SinksPart:
 
 
 def namespaces_part(namespaces: Namespaces) -> NamespacesPart:
-    return NamespacesPart(dict(sorted(namespaces.tenants.items())), dict(sorted(namespaces.policies.items())))
+    return NamespacesPart(
+        dict(sorted(namespaces.tenants.items())),
+        dict(sorted(namespaces.policies.items())),
+        dict(sorted(namespaces.properties.items())),
+    )
 
 
 def announced_part(announced: Announced) -> AnnouncedPart:
@@ -346,6 +360,7 @@ def pack(state: BrokerState) -> list[bytes]:
         *(packed(each, alternates_part) for each in (state.exchanges.alternates,) if each),
         *(packed(each, thinned_part) for _, each in sorted(state.thinned.items())),
         *([packed(state.partitioned, partitioned_part)] if state.partitioned else ()),
+        *(packed(part, extra_part) for part in extras(state)),
     ]
 
 
@@ -400,6 +415,8 @@ def digest(state: BrokerState) -> bytes:
         add((thinned.topic, thinned.dropped, thinned.superseded_ranges()))
     if state.partitioned:
         add(partitioned_part(state.partitioned))
+    for extra in extras(state):
+        add(extra_part(extra))
     return hasher.digest()
 
 
@@ -475,8 +492,11 @@ def _load(state: BrokerState, part: AnyPart) -> None:
         if state.topics:
             raise Corrupt("the namespaces stand after the topics that inherit from them")
         state.namespaces.tenants, state.namespaces.policies = part.tenants, part.policies
+        state.namespaces.properties = part.properties
     elif isinstance(part, PartitionedPart):
         _load_partitioned(state, part)
+    elif isinstance(part, ExtraPart):
+        load_extra(state, part)
     else:
         raise Corrupt("the broker's counters stand in it twice")
 
@@ -506,6 +526,7 @@ def _load_topic(state: BrokerState, part: TopicPart) -> None:
     topic.schemas = part.schemas
     topic.unready = set(part.unready)
     topic.over = part.over
+    topic.quiet, topic.properties = part.quiet, part.properties
     state.topics[topic.id] = topic
     state.names[topic.name] = topic.id
     state.log.add_topic(topic.id, part.end, state.deduplicates(topic))
@@ -542,7 +563,7 @@ def _load_subscription(state: BrokerState, part: SubscriptionPart) -> None:
     subscription.idle, subscription.held = set(part.idle), dict(part.held)
     subscription.delivered = part.delivered
     subscription.hashes, subscription.full = dict(part.hashes), set(part.full)
-    subscription.counts = dict(part.counts)
+    subscription.counts, subscription.used = dict(part.counts), part.used
     state.subscriptions[subscription.id] = subscription
     state.topics[subscription.topic].subscriptions[subscription.name] = subscription
     state.sessions.update(dict.fromkeys(subscription.consumers, subscription))

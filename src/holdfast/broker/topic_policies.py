@@ -24,6 +24,13 @@ Strategy = Literal[
 STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
 
 
+DeleteMode = Literal["delete_when_no_subscriptions", "delete_when_subscriptions_caught_up"]
+"""Which topics count as unused, by Pulsar's names."""
+MODES: tuple[DeleteMode, ...] = get_args(DeleteMode)
+TYPES = ("exclusive", "failover", "shared", "key_shared")
+"""The types of subscriptions."""
+
+
 class Policies(msgspec.Struct, array_like=True, frozen=True):
     """The settings of a topic or a namespace.
 
@@ -101,8 +108,20 @@ class Policies(msgspec.Struct, array_like=True, frozen=True):
     subscribe_rate: int | None = None
     """How often one consumer may subscribe in `subscribe_rate_period_s`."""
     subscribe_rate_period_s: float | None = None
+    subscription_expiry_s: float | None = None
+    """Time without a consumer after which a subscription is deleted; 0: never."""
+    inactive_delete: bool | None = None
+    """Delete a topic that is unused."""
+    inactive_mode: DeleteMode | None = None
+    """Whether a topic with subscriptions counts as unused, if none has a backlog."""
+    inactive_s: float | None = None
+    """Time after which an unused topic is deleted."""
+    auto_subscribe: bool | None = None
+    """Consumers create missing subscriptions."""
+    subscription_types: tuple[str, ...] | None = None
+    """Types that consumers may use: those of `TYPES`, in this order."""
 
-    def fields(self) -> dict[str, int | float | bool | str | None]:
+    def fields(self) -> dict[str, int | float | bool | str | tuple[str, ...] | None]:
         """Return the values by name."""
         return msgspec.structs.asdict(self)
 
@@ -118,13 +137,15 @@ class Policies(msgspec.Struct, array_like=True, frozen=True):
         strategy = self.schema_strategy
         if strategy is not None and strategy not in STRATEGIES:
             raise Misuse(f"the policy schema_strategy cannot be {strategy!r}; use {', '.join(STRATEGIES)}")
+        _require_mode(self.inactive_mode)
+        _require_types(self.subscription_types)
         for name, value in self.fields().items():
             if name.endswith("_action") and value is not None and value not in QUOTA_ACTIONS:
                 raise Misuse(f"the policy {name} cannot be {value!r}; use {', '.join(QUOTA_ACTIONS)}")
-            zero = not name.startswith(("roll_", "ring_")) and not name.endswith("_period_s")
+            zero = not name.startswith(("roll_", "ring_", "inactive_s")) and not name.endswith("_period_s")
             if (
                 value is not None
-                and not isinstance(value, str)
+                and not isinstance(value, str | tuple)
                 and (possible := range_missed(name, value, zero))
             ):
                 raise Misuse(f"the policy {name} cannot be {value}; use {possible}")
@@ -133,6 +154,20 @@ class Policies(msgspec.Struct, array_like=True, frozen=True):
 _NAMES = Policies.__struct_fields__
 LIMIT_POLICIES = _NAMES[_NAMES.index("producers_max") : _NAMES.index("subscribe_rate_period_s") + 1]
 """Names of the limits: see `holdfast.broker.limiting`."""
+
+
+def _require_mode(mode: str | None) -> None:
+    if mode is not None and mode not in MODES:
+        raise Misuse(f"the policy inactive_mode cannot be {mode!r}; use {' or '.join(MODES)}")
+
+
+def _require_types(types: tuple[str, ...] | None) -> None:
+    if types is not None and (not types or types != tuple(each for each in TYPES if each in types)):
+        raise Misuse(
+            f"the policy subscription_types cannot be {list(types)}; name one or more of {', '.join(TYPES)}, "
+            "each once, in this order"
+        )
+
 
 SILENT = Policies()
 """Policies without any value."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from typing import Any
 
 from holdfast._core import TopicMessage
@@ -23,13 +24,14 @@ OPTIONS = BrokerOptions(housekeeping_s=3600.0, reserve_bytes=4096, nack_first_s=
 class Trio:
     """Three brokers with a topic `orders` and a subscription `billing`."""
 
-    def __init__(self, sim: Sim) -> None:
+    def __init__(self, sim: Sim, **options: Any) -> None:
         self.sim = sim
+        self._options = replace(OPTIONS, **options)
         self.wires = Wires(sim)
         self.brokers: dict[int, Broker] = {}
 
     async def program(self, node: SimNode) -> None:
-        member = sim_member(self.wires, node, self.sim.nodes, OPTIONS)
+        member = sim_member(self.wires, node, self.sim.nodes, self._options)
         self.brokers[node.number] = await member.join()
         await node.clock.sleep(3600)
 
@@ -84,11 +86,11 @@ class Trio:
         self.sim.crash(number)
 
 
-def scene(work: Callable[[Trio], Coroutine[Any, Any, None]]) -> None:
+def scene(work: Callable[[Trio], Coroutine[Any, Any, None]], **options: Any) -> None:
     """Run a scene on three brokers of one group."""
     with Sim(1, 3) as sim:
         sim.network.weather = Weather(delay_s=(1e-4, 2e-3), loss=0.0, detection_s=(0.005, 0.05))
-        trio = Trio(sim)
+        trio = Trio(sim, **options)
         sim.boot(trio.program)
         sim.run_until(lambda: len(trio.brokers) == 3 and trio.whole())
 

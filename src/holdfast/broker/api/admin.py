@@ -33,6 +33,7 @@ from holdfast.broker.policy import trim_event
 from holdfast.broker.state import SILENT, Policies, SubscriptionState, Tenant
 from holdfast.broker.telemetry.stats import LedgerStats, SubscriptionStats, TopicStats
 from holdfast.broker.topic import Topic
+from holdfast.broker.topic_policies import MODES, TYPES
 from holdfast.errors import Busy, Misuse, NotFound
 from holdfast.formatting import plural
 from holdfast.ids import EARLIEST, LATEST, MessageId
@@ -176,7 +177,8 @@ class Admin(BulkAdmin, ExchangeAdmin):
         The names are `retention_bytes`, `retention_s`, `retention_both`, `ttl_s`, `roll_bytes`,
         `roll_entries`, `roll_age_s`, `deduplication`, `ring_entries`, `ring_bytes`, `last_value`,
         `schema_strategy`, `schema_auto_update`, `schema_enforced`,
-        `delayed_delivery`, `delayed_tick_s`, `delayed_most_s`, and the limits: see `Policies`.
+        `delayed_delivery`, `delayed_tick_s`, `delayed_most_s`, `subscription_expiry_s`, `inactive_delete`,
+        `inactive_mode`, `inactive_s`, `auto_subscribe`, `subscription_types`, and the limits: see `Policies`.
         """
         topic = self._topic(name)
         await self._submit(PolicySet(topic.state.id, _policies(policies), sorted(policies)))
@@ -427,6 +429,12 @@ class Admin(BulkAdmin, ExchangeAdmin):
             retention_bytes=options.retention_bytes,
             retention_s=options.retention_s,
             deduplication=options.deduplication,
+            subscription_expiry_s=options.subscription_expiry_s,
+            inactive_delete=options.inactive_topic_s > 0,
+            inactive_mode=MODES[options.inactive_topic_caught_up],
+            inactive_s=options.inactive_topic_s,
+            auto_subscribe=options.create_subscriptions,
+            subscription_types=TYPES,
         )
         return self._broker.limiting.of(topic).over(least)
 

@@ -17,6 +17,7 @@ from holdfast.broker.dispatch.types import require_delay, require_options
 from holdfast.broker.events import ALTERNATE
 from holdfast.broker.key_shared import KeyShared
 from holdfast.broker.state import SubscriptionType
+from holdfast.broker.subscribing import require_type
 from holdfast.errors import Closed, Misuse, Timeout
 from holdfast.ids import MessageId
 from holdfast.names import checked_name
@@ -369,6 +370,7 @@ class Consumer(Receiver):
         self._topic = topic = await broker.ensure_topic(self._topic_name)
         self.name = self.name or f"consumer-{broker.random.token(4).hex()}"
         if not self._durable:
+            require_type(broker, topic, self.type)
             self._attach(await broker.volatile.open(topic, self.subscription, self._start))
             return
         subscription = await broker.ensure_subscription(topic, self.subscription, self._start)

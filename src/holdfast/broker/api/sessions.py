@@ -22,6 +22,7 @@ from holdfast.broker.events import (
     ProducerReady,
 )
 from holdfast.broker.key_shared import KeyShared
+from holdfast.broker.subscribing import require_type
 from holdfast.errors import Fenced, HoldfastError
 
 if TYPE_CHECKING:
@@ -109,8 +110,12 @@ class Sessions:
 
         Raises:
             Busy: the subscription is exclusive and has a consumer, or another one has some of the hashes.
-            Misuse: the subscription has consumers of another type, or that share keys in another way.
+            Misuse: the subscription has consumers of another type, or that share keys in another way; or
+                policies exclude the type.
         """
+        topic = self._broker.topics.get(subscription.topic)
+        if topic is not None:  # else it was deleted, as the event says
+            require_type(self._broker, topic, type)
         if type == "key_shared" and keys is None:
             keys = KeyShared()
         options = self._broker.decided

@@ -30,6 +30,7 @@ from holdfast.broker.dispatch.types import Cursor, Submit, TopicReader
 from holdfast.broker.events import Event
 from holdfast.broker.events.base import Context
 from holdfast.broker.state import BrokerState, SubscriptionState
+from holdfast.broker.uptime import Uptime
 from holdfast.errors import Closed, HoldfastError, NotFound
 from holdfast.ledger import AckState
 
@@ -71,9 +72,13 @@ class _State:
         self.topics = {subscription.topic: _TopicState(topic)}
         self.thinned: dict[int, object] = {}
         """Readers of a last-value topic see what it still has."""
+        self.uptime = Uptime()
 
     def require_subscription(self, _: int) -> SubscriptionState:
         return self._subscription
+
+    def wake(self, _: object) -> None:
+        """Do nothing: the owner of a topic sees its readers."""
 
     def touch(self, _: object) -> None:
         """Do nothing: the state is in memory only."""

@@ -14,6 +14,7 @@ from holdfast.broker.events.deduplication import DeduplicationExpire, Deduplicat
 from holdfast.broker.events.exchanges import AlternateSet, Bind, ExchangeCreate, ExchangeDelete, Unbind
 from holdfast.broker.events.joining import MemberHello, TopicsReady, TransferMark, UpdateBegin
 from holdfast.broker.events.ledgers import LedgerRoll, LedgerTrim
+from holdfast.broker.events.lives import SubscriptionExpire, TopicExpire, TopicQuiet, UptimeTick
 from holdfast.broker.events.members import MemberAnnounce, OptionsChange, OptionsSet, UnreplicatedSet
 from holdfast.broker.events.moves import ALTERNATE, NOWHERE, Move, RingTrim, Row, Supersede
 from holdfast.broker.events.namespaces import (
@@ -40,6 +41,7 @@ from holdfast.broker.events.notices import (
     OwnerChanged,
     OwnershipWanted,
     PartitionsChanged,
+    PermissionsChanged,
     PoliciesChanged,
     ProducerGone,
     ProducerReady,
@@ -83,6 +85,12 @@ from holdfast.broker.events.partitions import (
 )
 from holdfast.broker.events.quotas import BacklogCheck, BacklogEvict
 from holdfast.broker.events.redeliveries import RedeliveryNote
+from holdfast.broker.events.rights import (
+    PermissionSet,
+    PropertiesSet,
+    SubscriptionAuthSet,
+    SubscriptionRolesSet,
+)
 from holdfast.broker.events.schemas import SchemaAdd, SchemaDelete
 from holdfast.broker.events.sessions import (
     ConsumerJoin,
@@ -165,6 +173,8 @@ __all__ = [
     "PartitionsSet",
     "PartitionsSubscribe",
     "PartitionsUnsubscribe",
+    "PermissionSet",
+    "PermissionsChanged",
     "PoliciesChanged",
     "PolicySet",
     "ProducerClose",
@@ -172,6 +182,7 @@ __all__ = [
     "ProducerOpen",
     "ProducerOpened",
     "ProducerReady",
+    "PropertiesSet",
     "Published",
     "RedeliveryNote",
     "Reset",
@@ -187,11 +198,14 @@ __all__ = [
     "StageDrop",
     "StageOpen",
     "Staged",
+    "SubscriptionAuthSet",
     "SubscriptionCreate",
     "SubscriptionCreated",
     "SubscriptionDelete",
+    "SubscriptionExpire",
     "SubscriptionGone",
     "SubscriptionMoved",
+    "SubscriptionRolesSet",
     "Supersede",
     "TenantCreate",
     "TenantDelete",
@@ -202,7 +216,9 @@ __all__ = [
     "TopicCreate",
     "TopicCreated",
     "TopicDelete",
+    "TopicExpire",
     "TopicGone",
+    "TopicQuiet",
     "TopicTerminate",
     "TopicTerminated",
     "TopicTruncate",
@@ -214,6 +230,7 @@ __all__ = [
     "Unloaded",
     "UnreplicatedSet",
     "UpdateBegin",
+    "UptimeTick",
     "ViewChange",
     "active_consumer_member",
     "decode",

@@ -59,6 +59,8 @@ def create_subscription(
     )
     subscription.unready = topic.unready
     subscription.properties = dict(sorted(properties.items()))
+    subscription.used = state.uptime.now(state.log.time)
+    state.wake(topic)
     state.next_subscription += 1
     state.subscriptions[subscription.id] = subscription
     topic.subscriptions[name] = subscription
@@ -92,6 +94,7 @@ def delete_subscription(
     topic = state.topics[subscription.topic]
     del topic.subscriptions[subscription.name]
     del state.subscriptions[subscription.id]
+    state.wake(topic)
     if state.exchanges.alternates.subscriptions.pop(subscription.id, None) is not None:
         state.touch(state.exchanges.alternates)
     state.touch(subscription)
@@ -196,7 +199,14 @@ class Reset(Event, frozen=True):
         subscription.hashes.clear()
         subscription.delivered = []
         subscription.counts.clear()
+        note_use(state, subscription, context.time)
         return revised(state, context, subscription, self.token)
+
+
+def note_use(state: BrokerState, subscription: SubscriptionState, time: int) -> None:
+    """Note that a subscription is used without a consumer: it and its topic begin to age anew."""
+    subscription.used = state.uptime.now(time)
+    state.wake(state.topics[subscription.topic])
 
 
 def require_number(subscription: SubscriptionState, expected: int) -> None:

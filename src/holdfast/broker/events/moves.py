@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from holdfast.broker.events.base import Context, Event, event
+from holdfast.broker.events.cursors import note_use
 from holdfast.broker.events.exchanges import Routing
 from holdfast.broker.events.notices import EntriesTaken, LedgersGone, SubscriptionMoved
 from holdfast.broker.events.outcomes import Dropped, Moved
@@ -160,6 +161,7 @@ def take(
             whole.append((row.ordinal, row.ordinal + 1))
             parts.pop(row.ordinal, None)
     if whole or parts:
+        note_use(state, source, state.log.time)
         state.touch(source)
         context.notices.append(EntriesTaken(source, sorted(whole), sorted(parts.items())))
 

@@ -175,3 +175,6 @@ def remove_namespace(state: BrokerState, context: Context, name: str) -> None:
         if topic.namespace == name:
             delete_topic(state, context, topic)
     set_policies(state, name, None)
+    state.namespaces.properties.pop(name, None)
+    if state.permissions.drop_namespace(name):
+        state.touch(state.permissions)

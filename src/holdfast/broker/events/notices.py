@@ -44,6 +44,12 @@ class PoliciesChanged(msgspec.Struct, frozen=True):
     """None: those of the namespace, which its topics inherit."""
 
 
+class PermissionsChanged(msgspec.Struct, frozen=True):
+    """Roles may do other things in a namespace."""
+
+    namespace: str
+
+
 class NameChanged(msgspec.Struct, frozen=True):
     """The name of an unreplicated topic was given to a node, or is free."""
 
@@ -195,6 +201,7 @@ Notice: TypeAlias = (
     | TopicGone
     | Unloaded
     | PoliciesChanged
+    | PermissionsChanged
     | NameChanged
     | PartitionsChanged
     | ExchangeAdded

@@ -14,7 +14,7 @@ from holdfast.broker.events.cursors import create_subscription, delete_subscript
 from holdfast.broker.events.maximums import require_subscriptions, require_topics
 from holdfast.broker.events.notices import PartitionsChanged
 from holdfast.broker.events.outcomes import Done
-from holdfast.broker.events.topics import add_topic, delete_topic, require_unused
+from holdfast.broker.events.topics import add_topic, delete_topic, forget_permissions, require_unused
 from holdfast.broker.partitions import (
     PARTITIONS_MAX,
     AutoCreation,
@@ -61,6 +61,8 @@ class PartitionsSet(Event, frozen=True):
     """Only in a namespace that was created."""
     topics_max: int = 0
     """The option of the broker, for a namespace without the policy."""
+    properties: dict[str, str] = msgspec.field(default_factory=dict)
+    """Of a topic that is created."""
 
     def apply(self, state: BrokerState, context: Context) -> Done:
         if len(self.incarnation) != INCARNATION_BYTES:
@@ -139,6 +141,7 @@ class PartitionsSet(Event, frozen=True):
             incarnation = blake2b(seed, digest_size=INCARNATION_BYTES).digest()
             policies = self.policies if first is None else first.policies
             topic = add_topic(state, context, partition_name(self.name, index), incarnation, policies)
+            topic.properties = dict(sorted((self.properties if first is None else first.properties).items()))
             if first is None:
                 first = topic
             else:
@@ -193,12 +196,18 @@ class PartitionsDelete(Event, frozen=True):
         if not self.force:
             for each in partitions:
                 require_unused(each)
-        for each in partitions:
-            delete_topic(state, context, each)
-        del state.partitioned.topics[self.name]
-        state.touch(state.partitioned)
-        context.notices.append(PartitionsChanged(self.name, 0))
+        remove_partitioned(state, context, self.name)
         return Done()
+
+
+def remove_partitioned(state: BrokerState, context: Context, full: str) -> None:
+    """Delete a partitioned topic with all partitions."""
+    for each in partitions_of(state, full):
+        delete_topic(state, context, each)
+    del state.partitioned.topics[full]
+    forget_permissions(state, full)
+    state.touch(state.partitioned)
+    context.notices.append(PartitionsChanged(full, 0))
 
 
 @event(17, base=0)

@@ -40,6 +40,7 @@ from holdfast.names import checked_name
 def attach_producer(state: BrokerState, topic: TopicState, producer: Producer) -> int:
     """Let a producer publish. Returns the last sequence of its name."""
     topic.producers[producer.session] = topic.named[producer.name] = producer
+    state.wake(topic)
     state.sessions[producer.session] = topic
     state.touch(topic)
     return state.log.open_session(producer.session, topic.id, producer.name, producer.epoch)
@@ -86,6 +87,7 @@ def remove_consumer(
 ) -> None:
     """End a consumer's session. With a reason, its owner is notified."""
     gone = subscription.detach(session)
+    subscription.used = state.uptime.now(state.log.time)
     del state.sessions[session]
     state.touch(subscription)
     if reason is not None:
@@ -261,6 +263,7 @@ class ConsumerJoin(Event, frozen=True):
         consumer = Consumer(state.next_session, self.name, self.type, self.priority, self.member, self.keys)
         state.next_session += 1
         subscription.attach(consumer)
+        state.wake(state.topics[subscription.topic])
         state.sessions[consumer.session] = subscription
         state.touch(subscription)
         ownership.joined(state, context, subscription, self.member)

@@ -18,6 +18,7 @@ from holdfast.broker.events.notices import (
 )
 from holdfast.broker.events.outcomes import NO_ID, Done, TopicCreated, TopicTerminated, Trimmed
 from holdfast.broker.events.sessions import end_producers
+from holdfast.broker.permissions import place_of
 from holdfast.broker.state import BrokerState, Policies, TopicState
 from holdfast.errors import Busy, Exists, Misuse
 from holdfast.formatting import plural
@@ -37,6 +38,7 @@ class TopicCreate(Event, frozen=True):
     """Only in a namespace that was created."""
     topics_max: int = 0
     """The option of the broker, for a namespace without the policy."""
+    properties: dict[str, str] = msgspec.field(default_factory=dict)
 
     def apply(self, state: BrokerState, context: Context) -> TopicCreated:
         if topic_name(self.name) != self.name:
@@ -52,7 +54,9 @@ class TopicCreate(Event, frozen=True):
             state.namespaces.require(namespace_of(self.name))
         require_topics(state, namespace_of(self.name), 1, self.topics_max)
         require_left(state.next_topic, "ids of topics")
-        return TopicCreated(add_topic(state, context, self.name, self.incarnation, self.policies).id)
+        topic = add_topic(state, context, self.name, self.incarnation, self.policies)
+        topic.properties = dict(sorted(self.properties.items()))
+        return TopicCreated(topic.id)
 
 
 def add_topic(
@@ -79,6 +83,8 @@ def delete_topic(state: BrokerState, context: Context, topic: TopicState) -> Non
     for _, subscription in sorted(topic.subscriptions.items()):
         delete_subscription(state, context, subscription, "the topic was deleted")
     state.drop_ledgers(topic, len(topic.ledgers))
+    if state.partitioned.parent(topic.name) is None:
+        forget_permissions(state, topic.name)
     state.log.remove_topic(topic.id)
     del state.topics[topic.id]
     del state.names[topic.name]
@@ -90,6 +96,12 @@ def delete_topic(state: BrokerState, context: Context, topic: TopicState) -> Non
         if state.topic_counts is not None:
             state.topic_counts[topic.namespace] -= 1
         context.notices.append(TopicGone(topic))
+
+
+def forget_permissions(state: BrokerState, full: str) -> None:
+    """Remove the permissions on a topic that is deleted: one of the same name is another topic."""
+    if state.permissions.topics.pop(place_of(full), None) is not None:
+        state.touch(state.permissions)
 
 
 def forget_bindings(state: BrokerState, topic: int) -> None:

@@ -7,8 +7,16 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from holdfast._core import AckIds
-from holdfast.broker import Dispatcher, KeyShared, Start, SubscriptionState, SubscriptionType, Topic
-from holdfast.errors import Busy, HoldfastError, Misuse
+from holdfast.broker import (
+    Dispatcher,
+    KeyShared,
+    Start,
+    SubscriptionState,
+    SubscriptionType,
+    Topic,
+    require_type,
+)
+from holdfast.errors import Busy, HoldfastError, Misuse, NotFound
 from holdfast.formatting import plural
 from holdfast.ids import LATEST, MessageId
 from holdfast.names import checked_name, is_persistent
@@ -96,7 +104,7 @@ class Consumers:
         assert task is not None
         self._joining[id] = task
         try:
-            consumer = await self._join(command)
+            consumer = await self._join_or_again(command)
         except BaseException:
             self._on.loop.call_soon(self._send_later, id)
             raise
@@ -120,6 +128,13 @@ class Consumers:
         for answer in self._later.pop(id, ()):
             self._on.send(answer)
 
+    async def _join_or_again(self, command: pb.CommandSubscribe) -> WireConsumer:
+        """Join; once more if the subscription expired in this moment, or its topic was deleted."""
+        try:
+            return await self._join(command)
+        except NotFound:
+            return await self._join(command)  # if it cannot be created, this says so
+
     async def _join(self, command: pb.CommandSubscribe) -> WireConsumer:
         type_ = _TYPES[command.subType]
         keys = _keys(command) if type_ == "key_shared" else None
@@ -130,6 +145,7 @@ class Consumers:
         topic = await lookup.topic_for(
             self._on, command.topic, "consume", command.subscription, create=command.force_topic_creation
         )
+        require_type(self._on.broker, topic, type_)
         if command.HasField("schema"):
             await versions.admit_consumer(self._on.broker, topic, command.schema)
         commands.require_properties(self._on, command.metadata, "a consumer")

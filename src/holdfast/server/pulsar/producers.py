@@ -13,7 +13,17 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast._core import WireReader, encode_receipts
 from holdfast.broker import ProducerOpened, Published, Topic
-from holdfast.errors import Busy, Closed, Fenced, HoldfastError, Misuse, NoSpace, Terminated, Unsupported
+from holdfast.errors import (
+    Busy,
+    Closed,
+    Fenced,
+    HoldfastError,
+    Misuse,
+    NoSpace,
+    NotFound,
+    Terminated,
+    Unsupported,
+)
 from holdfast.ids import MessageId
 from holdfast.names import INGEST, checked_name, is_persistent
 from holdfast.protocol import pulsar_pb2 as pb
@@ -186,7 +196,11 @@ class Producers:
         unroutable = self._on.server.unroutable.pop((topic.id, name), None)
         if unroutable is not None and command.epoch > 0:
             raise Fenced(unroutable)
-        entered = await self._enter(command, topic, name)
+        try:
+            entered = await self._enter(command, topic, name)
+        except NotFound:  # it was deleted in this moment, as unused
+            topic = await lookup.topic_for(self._on, command.topic, "produce")
+            entered = await self._enter(command, topic, name)
         producer = WireProducer(self._on, command, topic, name, entered.session)
         if entered.waiting:
             self._on.send(commands.producer_success(command.request_id, name, -1, None, ready=False))
