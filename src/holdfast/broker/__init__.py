@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         NameChanged,
         Notice,
         PartitionsChanged,
+        PermissionsChanged,
         PoliciesChanged,
         ProducerGone,
         TopicAdded,
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from holdfast.broker.options import COUNT_MOST, SECONDS_MOST, VISITING, BrokerOptions
     from holdfast.broker.partitioned import PartitionedTopics
     from holdfast.broker.partitions import PARTITIONS_MAX, AutoCreation
+    from holdfast.broker.permissions import PermittedAction
     from holdfast.broker.quota import Quota, properties_size
     from holdfast.broker.state import (
         STRATEGIES,
@@ -82,7 +84,7 @@ _MODULES = {
     "broker": "Broker",
     "dispatch.dispatcher": "Dispatcher",
     "dispatch.types": "ConsumerStats DispatcherStats KeyStats",
-    "events.notices": "NameChanged Notice PartitionsChanged PoliciesChanged ProducerGone TopicAdded "
+    "events.notices": "NameChanged Notice PartitionsChanged PermissionsChanged PoliciesChanged ProducerGone TopicAdded "
     "TopicClosed TopicGone Unloaded",
     "events.outcomes": "ProducerOpened Published",
     "events.stages": "stage_digest",
@@ -91,6 +93,7 @@ _MODULES = {
     "options": "COUNT_MOST SECONDS_MOST VISITING BrokerOptions",
     "partitioned": "PartitionedTopics",
     "partitions": "PARTITIONS_MAX AutoCreation",
+    "permissions": "PermittedAction",
     "quota": "Quota properties_size",
     "key_shared": "KeyShared",
     "dispatch.pacing": "Bucket",
@@ -156,6 +159,8 @@ __all__ = [
     "Page",
     "PartitionedTopics",
     "PartitionsChanged",
+    "PermissionsChanged",
+    "PermittedAction",
     "Policies",
     "PoliciesChanged",
     "Producer",

@@ -493,10 +493,12 @@ class Broker:
             await self.partitioned.create_missing(full)
         return self.topic(full)
 
-    async def create_topic(self, full: str, policies: Policies) -> None:
+    async def create_topic(
+        self, full: str, policies: Policies, properties: Mapping[str, str] | None = None
+    ) -> None:
         policies, managed = self.policies_of_new(full, policies), self.decided.require_namespaces
-        most = self.decided.topics_max
-        await self.engine.submit(TopicCreate(full, self.random.token(16), policies, managed, most))
+        most, kept = self.decided.topics_max, dict(properties or {})
+        await self.engine.submit(TopicCreate(full, self.random.token(16), policies, managed, most, kept))
 
     def policies_of_new(self, full: str, policies: Policies) -> Policies:
         """Return the policies of a new topic: deduplication may be the default."""

@@ -7,6 +7,7 @@ or of a partitioned topic, never of both. Needs from below: the events of `holdf
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from holdfast.broker.events import (
@@ -168,7 +169,13 @@ class PartitionedTopics:
 
     # -- changing --------------------------------------------------------------------------------------
 
-    async def create(self, full: str, count: int, policies: Policies = SILENT) -> None:
+    async def create(
+        self,
+        full: str,
+        count: int,
+        policies: Policies = SILENT,
+        properties: Mapping[str, str] | None = None,
+    ) -> None:
         """Create a partitioned topic with all its partitions.
 
         Raises:
@@ -177,8 +184,12 @@ class PartitionedTopics:
         """
         policies = self._broker.policies_of_new(full, policies)
         token, managed = self._broker.random.token(16), self._broker.decided.require_namespaces
-        most = self._broker.decided.topics_max
-        event = PartitionsSet(full, count, token, policies=policies, managed=managed, topics_max=most)
+        most, kept = self._broker.decided.topics_max, dict(properties or {})
+        if kept and not is_persistent(full):
+            raise Misuse(f"{full} keeps nothing, and has no properties; leave them out")
+        event = PartitionsSet(
+            full, count, token, policies=policies, managed=managed, topics_max=most, properties=kept
+        )
         await self._broker.engine.submit(event)
 
     async def grow(self, full: str, count: int) -> None:

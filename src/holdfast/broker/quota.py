@@ -20,14 +20,19 @@ from holdfast.broker.events import (
     ExchangeCreate,
     ExchangeGone,
     NamespaceCreate,
+    NamespaceDelete,
     PartitionsSet,
     PartitionsSubscribe,
+    PermissionSet,
+    PropertiesSet,
     SchemaAdd,
     SinkCommit,
     StageOpen,
     SubscriptionCreate,
     SubscriptionGone,
+    SubscriptionRolesSet,
     TenantCreate,
+    TenantDelete,
     TenantUpdate,
     TopicAdded,
     TopicCreate,
@@ -72,6 +77,8 @@ class StateLimits(Protocol):
 Told = Callable[["asyncio.Future[Any]"], None]
 
 _SETTINGS_PER_TOPIC = ("subscriptions_per_topic", "schemas_per_topic")
+_OF_NAMESPACES = (PermissionSet, SubscriptionRolesSet, PropertiesSet, NamespaceDelete, TenantDelete)
+"""Events that change permissions, or properties of namespaces."""
 GAUGES_MAX = 1000
 """Gauges of single topics that are kept; those with something on its way are kept in any case."""
 
@@ -167,10 +174,15 @@ class Quota:
         """Bytes of names, properties and schemas of all topics and subscriptions."""
         self._per_topic: dict[tuple[str, int], Gauge] = {}
         """By setting and topic, for topics that exist."""
+        self._of_all_namespaces = 0
+        """Bytes of permissions, and of properties of namespaces."""
         self._of_topics: dict[int, int] = {}
         self._of_subscriptions: dict[int, int] = {}
         self._guards: dict[type[Event], Callable[[Any], Told | None]] = {
-            TopicCreate: self._topic,
+            TopicCreate: self._created,
+            PropertiesSet: self._properties,
+            PermissionSet: self._permission,
+            SubscriptionRolesSet: self._subscription_roles,
             ExchangeCreate: self._topic,
             SubscriptionCreate: self._subscription,
             PartitionsSet: self._partitions,
@@ -189,6 +201,7 @@ class Quota:
             self._note_topic(topic)
         for subscription in state.subscriptions.values():
             self._note_subscription(subscription)
+        self._note_namespaces()
         self._broker.quota = self
         self._broker.engine.guard = self._guard
         self._broker.membership.tend()
@@ -215,11 +228,16 @@ class Quota:
         guard = self._guards.get(type(event))
         return None if guard is None else guard(event)
 
-    def _topic(self, event: TopicCreate | ExchangeCreate) -> Told | None:
+    def _topic(self, event: TopicCreate | ExchangeCreate, properties: int = 0) -> Told | None:
         if event.name in self._broker.machine.state.names:
             return None  # the event will be refused
-        size = len(event.name.encode())
+        size = len(event.name.encode()) + properties
         return all_of(lambda: self._topics.take(event.name), lambda: self._metadata.take(event.name, size))
+
+    def _created(self, event: TopicCreate) -> Told | None:
+        size = properties_size(event.properties)
+        require_size(size, self._limit("properties_bytes"), "topic properties", "properties_bytes")
+        return self._topic(event, size)
 
     def _subscription(self, event: SubscriptionCreate) -> Told | None:
         topic = self._broker.machine.state.topics.get(event.topic)
@@ -245,10 +263,13 @@ class Quota:
         before = state.partitioned.count(event.name)
         if not before < event.count <= PARTITIONS_MAX or not is_persistent(event.name):
             return None  # the event will be refused, or creates no topic
+        own = properties_size(event.properties)
+        require_size(own, self._limit("properties_bytes"), "topic properties", "properties_bytes")
         more, last = event.count - before, partition_name(event.name, event.count - 1)
         first = state.topics.get(state.names.get(partition_name(event.name, 0), 0))
         copied = [] if first is None else list(first.subscriptions.values())
         copies = sum(len(each.name.encode()) + properties_size(each.properties) for each in copied)
+        copies += own if first is None else properties_size(first.properties)
         takes = [
             lambda: self._topics.take(last, more),
             lambda: self._metadata.take(last, more * (len(last.encode()) + copies)),
@@ -285,6 +306,32 @@ class Quota:
             lambda: self._of_topic(topic, "schemas_per_topic", topic.schemas).take(name),
             lambda: self._metadata.take(name, len(event.schema)),
         )
+
+    def _properties(self, event: PropertiesSet) -> Told | None:
+        """Limit properties; those that are replaced count until the new ones are there."""
+        state = self._broker.machine.state
+        of: list[TopicState | SubscriptionState] = []
+        of += [state.topics[each] for each in event.topics if each in state.topics]
+        of += [state.subscriptions[each] for each in event.subscriptions if each in state.subscriptions]
+        known = [each.properties for each in of]
+        if event.namespace:
+            known.append(state.namespaces.properties.get(event.namespace, {}))
+        for each in known:
+            size = properties_size({**({} if event.replace else each), **event.values})
+            require_size(size, self._limit("properties_bytes"), "properties", "properties_bytes")
+        more = properties_size(event.values) * max(1, len(known))
+        return self._metadata.take(("properties", *event.topics, *event.subscriptions, event.namespace), more)
+
+    def _permission(self, event: PermissionSet) -> Told:
+        return self._rights(event.place, event.role, texts_size(event.actions))
+
+    def _subscription_roles(self, event: SubscriptionRolesSet) -> Told:
+        return self._rights(event.namespace, event.subscription, texts_size(event.roles))
+
+    def _rights(self, place: str, name: str, values: int) -> Told:
+        size = len(place.encode()) + len(name.encode()) + values
+        require_size(size, self._limit("properties_bytes"), f"permissions of {name}", "properties_bytes")
+        return self._metadata.take(("permissions", place, name), size)
 
     def _of_topic(self, topic: TopicState, setting: str, there: Collection[Any]) -> Gauge:
         """Return the gauge of a topic. Idle gauges are dropped: there can be many topics."""
@@ -323,10 +370,19 @@ class Quota:
                 for topic in partitions_of(state, event.name):
                     if event.subscription in topic.subscriptions:
                         self._note_subscription(topic.subscriptions[event.subscription])
+            elif isinstance(event, PropertiesSet):
+                for topic_id in event.topics:
+                    if topic_id in state.topics:
+                        self._note_topic(state.topics[topic_id])
+                for number in event.subscriptions:
+                    if number in state.subscriptions:
+                        self._note_subscription(state.subscriptions[number])
             elif isinstance(event, SubscriptionCreate) and event.topic in state.topics:
                 found = state.topics[event.topic].subscriptions.get(event.name)
                 if found is not None:
                     self._note_subscription(found)
+        if any(isinstance(event, _OF_NAMESPACES) for event in applied.events):
+            self._note_namespaces()
         for notice in applied.notices:
             if isinstance(notice, TopicAdded | ExchangeAdded) and notice.topic.id in state.topics:
                 self._note_topic(notice.topic)
@@ -339,9 +395,18 @@ class Quota:
             elif isinstance(notice, SubscriptionGone):
                 self.metadata_bytes -= self._of_subscriptions.pop(notice.subscription.id, 0)
 
+    def _note_namespaces(self) -> None:
+        state = self._broker.machine.state
+        size = sum(state.permissions.sizes()) + sum(
+            map(properties_size, state.namespaces.properties.values())
+        )
+        self.metadata_bytes += size - self._of_all_namespaces
+        self._of_all_namespaces = size
+
     def _note_topic(self, topic: TopicState) -> None:
         own = schema_holder(self._broker.machine.state, topic) is topic  # partitions share their schemas
         size = len(topic.name.encode()) + (sum(map(len, topic.schemas)) if own else 0)
+        size += properties_size(topic.properties)
         self.metadata_bytes += size - self._of_topics.get(topic.id, 0)
         self._of_topics[topic.id] = size
 

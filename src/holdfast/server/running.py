@@ -200,6 +200,7 @@ class _Running:
         access = self._access
         access.authorizer.admins = lambda tenant: _admins(broker, tenant)
         access.authorizer.tenants = broker.admin.tenants
+        access.authorizer.granted = lambda: broker.admin.granted
         loop = asyncio.get_running_loop()
         waits = [loop.create_task(self._stop.wait()), loop.create_task(ends)]
         try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ from holdfast._core import TopicMessage
 from holdfast.broker.api.bulk_admin import BulkAdmin
 from holdfast.broker.api.consumer import Start
 from holdfast.broker.api.exchange_admin import ExchangeAdmin
+from holdfast.broker.api.rights_admin import RightsAdmin
 from holdfast.broker.events import (
     DeduplicationForget,
     LedgerRoll,
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 PEEK_BYTES = 8 << 20
 
 
-class Admin(BulkAdmin, ExchangeAdmin):
+class Admin(BulkAdmin, ExchangeAdmin, RightsAdmin):
     """Administration of topics, subscriptions, tenants and namespaces.
 
     Each call returns when its effect is durable.
@@ -67,7 +68,14 @@ class Admin(BulkAdmin, ExchangeAdmin):
 
     # -- topics ----------------------------------------------------------------------------------------
 
-    async def create_topic(self, name: str, *, unreplicated: bool = False, **policies: Any) -> None:
+    async def create_topic(
+        self,
+        name: str,
+        *,
+        unreplicated: bool = False,
+        properties: Mapping[str, str] | None = None,
+        **policies: Any,
+    ) -> None:
         """Create a topic. Policies are those of `set_policies`.
 
         With `unreplicated`, this member of a cluster alone has it, in a log of its own.
@@ -77,9 +85,11 @@ class Admin(BulkAdmin, ExchangeAdmin):
             Misuse: it would be unreplicated, and this broker is alone.
         """
         if unreplicated:
+            if properties:
+                raise Misuse(f"{name} cannot be created with properties; set them when it is there")
             await self._broker.unreplicated.create_topic(name, _policies(policies))
             return
-        await self._broker.create_topic(topic_name(name), _policies(policies))
+        await self._broker.create_topic(topic_name(name), _policies(policies), properties)
 
     async def delete_topic(self, name: str, force: bool = False) -> None:
         """Delete a topic with its messages and subscriptions.
@@ -94,13 +104,17 @@ class Admin(BulkAdmin, ExchangeAdmin):
             )
         await self._submit(TopicDelete(topic.state.id, force))
 
-    async def create_partitioned_topic(self, name: str, partitions: int, **policies: Any) -> None:
+    async def create_partitioned_topic(
+        self, name: str, partitions: int, properties: Mapping[str, str] | None = None, **policies: Any
+    ) -> None:
         """Create a topic with partitions, each a topic of its own: `orders-partition-0` and so on.
 
         Raises:
             Exists: a topic has the name, or that of a partition.
         """
-        await self._broker.partitioned.create(any_topic_name(name), partitions, _policies(policies))
+        await self._broker.partitioned.create(
+            any_topic_name(name), partitions, _policies(policies), properties
+        )
 
     async def grow_partitions(self, name: str, partitions: int) -> None:
         """Add partitions to a topic; they get the subscriptions of partition 0.

@@ -110,6 +110,18 @@ class Access:
             words = {"lookup": "look up", "produce": "produce to", "consume": "consume from"}[action]
             granted = "produce, consume or admin" if action == "lookup" else action
             raise Denied(f"the role {shown(role)} may not {words} {name}: {needs(granted, name)}")
+        if action == "consume":
+            self._require_subscription(role, name, subscription)
+
+    def _require_subscription(self, role: str, name: str, subscription: str) -> None:
+        """Refuse a consumer of a subscription that is for other roles.
+
+        Raises:
+            Denied: the text says why.
+        """
+        why = self.authorizer.why_not(role, name, subscription) if subscription else ""
+        if why:
+            raise Denied(f"the role {shown(role)} may not consume from {subscription!r} of {name}: {why}")
 
     def _looks_up(self, role: str, name: str) -> bool:
         """Return whether a role has any grant on a topic or on a whole namespace."""
@@ -148,6 +160,8 @@ class Access:
             request[ROLE] = role  # a refusal names it in the log
             if not self._allows_http(role, action, resource):
                 raise Denied(_denied_http(role, action, resource))
+            if action == "consume":
+                self._require_subscription(role, resource, request.match_info.get("subscription", ""))
         return found.role
 
     async def readable(self, header: str | None, topics: Sequence[str]) -> tuple[str, list[bool]]:
@@ -191,7 +205,7 @@ class Access:
 def needs(actions: str, resource: str) -> str:
     """Say which grant a role lacks."""
     name = resource.partition("://")[2] or resource
-    return f"it needs a grant of {actions} on {name} (authorization.grants)"
+    return f"it needs a grant of {actions} on {name} (authorization.grants, or a permission)"
 
 
 def _denied_http(role: str, action: http.HttpAction, resource: str) -> str:
@@ -235,6 +249,7 @@ def http_options(config: Config, access: Access, flight: http.Flight | None = No
     return HttpOptions(
         tls=access.tls,
         authorize=access.authorize_http,
+        authorizes=config.authorization.enabled,
         challenge=access.authenticator.http_challenge,
         local_names=is_loopback(config.listen.host) and not config.authentication.methods,
         enter=access.connections.enter,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from typing import Protocol
 
 from holdfast.errors import HoldfastError
 from holdfast.names import TopicName, is_persistent
@@ -33,6 +34,19 @@ class _Rule:
         )
 
 
+class Granted(Protocol):
+    """Permissions that were granted at run time."""
+
+    def allow(self, role: str, actions: set[str], place: tuple[str, ...]) -> bool:
+        """Return whether a role has one of these actions on a namespace or a topic."""
+
+    def allow_somewhere(self, role: str, action: str) -> bool:
+        """Return whether a role has an action on some namespace or topic."""
+
+    def why_not(self, role: str, namespace: str, subscription: str) -> str:
+        """Return why a role may not consume from a subscription of a namespace; empty: it may."""
+
+
 class Authorizer:
     """Decides what a role may do. A grant is for persistent and other topics alike.
 
@@ -53,6 +67,8 @@ class Authorizer:
         """The roles in a tenant's own `adminRoles`, which may administer it without a grant."""
         self.tenants: Callable[[], Collection[str]] = lambda: ()
         """The tenants that have `adminRoles`."""
+        self.granted: Callable[[], Granted] | None = None
+        """The permissions beside the grants, as they are now; None: there are none."""
         self.use(config)
 
     def use(self, config: Authorization) -> None:
@@ -89,8 +105,19 @@ class Authorizer:
         return (
             self.allows_broker(role)
             or any(action in rule.allow and rule.is_for(role) for rule in self._rules)
+            or (self.granted is not None and self.granted().allow_somewhere(role, action))
             or (action == "admin" and any(role in self.admins(tenant) for tenant in self.tenants()))
         )
+
+    def why_not(self, role: str, topic: str, subscription: str) -> str:
+        """Return why a role that may consume from a topic may not use a subscription; empty: it may.
+
+        Administrators of the topic may use all.
+        """
+        place = _place(topic)
+        if place is None or self.granted is None or self.allows(role, "admin", topic):
+            return ""
+        return self.granted().why_not(role, f"{place[0]}/{place[1]}", subscription)
 
     def allows_broker(self, role: str) -> bool:
         """Return whether a role is a superuser, which may do what concerns the whole broker."""
@@ -103,7 +130,9 @@ class Authorizer:
             return False
         if "admin" in actions and role in self.admins(place[0]):
             return True
-        return any(actions & rule.allow and rule.covers(place) and rule.is_for(role) for rule in self._rules)
+        if any(actions & rule.allow and rule.covers(place) and rule.is_for(role) for rule in self._rules):
+            return True
+        return self.granted is not None and self.granted().allow(role, actions, place)
 
 
 def _pattern(text: str) -> re.Pattern[str]:

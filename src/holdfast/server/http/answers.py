@@ -182,7 +182,6 @@ class PartitionsBody(_Camel, kw_only=True):
 
     partitions: int
     properties: dict[str, str] = {}
-    """Accepted, and not stored."""
 
 
 class PartitionsStatsAnswer(TopicAnswer, kw_only=True):
@@ -410,6 +409,31 @@ class DelayedDelivery(_Camel, kw_only=True):
 
 Seconds = Annotated[int, msgspec.Meta(ge=0, le=1_000_000_000)]
 """0: forever."""
+
+
+Minutes = Annotated[int, msgspec.Meta(ge=0, le=16_000_000)]
+"""0: never."""
+
+
+class InactiveTopics(_Camel, kw_only=True):
+    """When an unused topic is deleted."""
+
+    inactive_topic_delete_mode: Literal[
+        "delete_when_no_subscriptions", "delete_when_subscriptions_caught_up"
+    ] = "delete_when_no_subscriptions"
+    """Whether a topic with subscriptions counts as unused, if none has a backlog or a consumer."""
+    max_inactive_duration_seconds: Annotated[int, msgspec.Meta(ge=0, le=1_000_000_000)] = 0
+    delete_while_inactive: bool = False
+
+
+class AutoSubscriptionCreation(_Camel, kw_only=True):
+    """Whether consumers create missing subscriptions."""
+
+    allow_auto_subscription_creation: bool
+
+
+SubTypes = list[Literal["Exclusive", "Failover", "Shared", "Key_Shared"]]
+"""Types of subscriptions."""
 
 
 class Bundles(_Camel, kw_only=True):

@@ -33,17 +33,6 @@ MISSING: dict[str, tuple[str, ...]] = {
         TOPIC + "/compactionThreshold",
         TOPIC + "/compaction",
     ),
-    "permissions are grants in the server's configuration: authorization.grants": (
-        NAMESPACE + "/permissions",
-        NAMESPACE + "/permissions/{role}",
-        NAMESPACE + "/permissions/subscription",
-        NAMESPACE + "/permissions/subscription/{role}",
-        NAMESPACE + "/permissions/{subscription}/{role}",
-        NAMESPACE + "/subscriptionAuthMode",
-        TOPIC + "/permissions",
-        TOPIC + "/permissions/{role}",
-        "/admin/v2/persistent/{tenant}/{namespace}/{topic}/permissions/{role}/…",
-    ),
     "a rate of one subscription is not supported: subscriptionDispatchRate sets that of each": (
         TOPIC + "/{subscription}/dispatchRate",
         SUBSCRIPTION + "/dispatchRate",
@@ -55,27 +44,6 @@ MISSING: dict[str, tuple[str, ...]] = {
     ),
     "the name is that of a namespace: use maxUnackedMessagesOnSubscription": (
         TOPIC + "/maxUnackedMessagesPerSubscription",
-    ),
-    f"the expiry of unused subscriptions and topics {_PLANNED}": (
-        NAMESPACE + "/subscriptionExpirationTime",
-        NAMESPACE + "/inactiveTopicPolicies",
-        TOPIC + "/subscriptionExpirationTime",
-        TOPIC + "/inactiveTopicPolicies",
-    ),
-    "a policy of automatic subscriptions is not supported: a first consumer with a grant creates one": (
-        NAMESPACE + "/autoSubscriptionCreation",
-        TOPIC + "/autoSubscriptionCreation",
-    ),
-    f"a set of allowed subscription types {_PLANNED}": (
-        NAMESPACE + "/subscriptionTypesEnabled",
-        TOPIC + "/subscriptionTypesEnabled",
-    ),
-    "properties of namespaces, topics and subscriptions are planned, and not built yet": (
-        NAMESPACE + "/properties",
-        NAMESPACE + "/property/{key}",
-        NAMESPACE + "/property/{key}/{value}",
-        TOPIC + "/properties",
-        SUBSCRIPTION + "/properties",
     ),
     "the path needs stored messages or policies, and a non-persistent topic has none": (
         "/admin/v2/non-persistent/…",
@@ -105,11 +73,8 @@ MISSING: dict[str, tuple[str, ...]] = {
         TOPIC + "/offload",
     ),
     f"replication between clusters {_ONE_CLUSTER}": (
-        NAMESPACE + "/replication",
-        NAMESPACE + "/allowedClusters",
         NAMESPACE + "/replicatorDispatchRate",
         NAMESPACE + "/migration",
-        TOPIC + "/replication",
         TOPIC + "/replicatorDispatchRate",
         TOPIC + "/shadowTopics",
         SUBSCRIPTION + "/replicatedSubscriptionStatus",

@@ -82,9 +82,9 @@ _UPDATE = (
 
 @route("PUT", "/partitions", query=(_LOCAL,), body=int | PartitionsBody, refusals=(404, 409))
 async def create(call: Call) -> None:
-    """Create a partitioned topic with all its partitions. Properties are not stored."""
-    count = call.body if isinstance(call.body, int) else call.body.partitions
-    await call.broker.partitioned.create(call.topic_name, count)
+    """Create a partitioned topic with all its partitions."""
+    body = PartitionsBody(partitions=call.body) if isinstance(call.body, int) else call.body
+    await call.broker.partitioned.create(call.topic_name, body.partitions, properties=body.properties)
 
 
 @route("POST", "/partitions", query=_UPDATE, body=int, refusals=(404, 409, 422), statuses={Misuse: 422})

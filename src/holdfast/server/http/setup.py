@@ -52,6 +52,8 @@ class HttpOptions(ListenOptions):
     port: int | None = setting("listen.http_port")
     https_port: int | None = setting("listen.https_port")
     authorize: Authorize = allow_all
+    authorizes: bool = False
+    """`authorize` asks for grants and permissions. Else a permission would have no effect, and is refused."""
     challenge: str = 'Bearer realm="holdfast"'
     """`WWW-Authenticate` of a refusal: the accepted methods."""
     local_names: bool = False

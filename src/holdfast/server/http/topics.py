@@ -78,8 +78,10 @@ UNREPLICATED = Parameter(
     partitioned="whole",
 )
 async def create(call: Call) -> None:
-    """Create a topic. Properties are accepted, and not stored."""
-    await call.broker.admin.create_topic(call.topic_name, unreplicated=call.query("unreplicated"))
+    """Create a topic, with properties."""
+    await call.broker.admin.create_topic(
+        call.topic_name, unreplicated=call.query("unreplicated"), properties=call.body
+    )
 
 
 @route("DELETE", "", query=(FORCE,), refusals=(404,), statuses={Busy: 412})

@@ -12,6 +12,7 @@ from holdfast.broker import (
     Dispatcher,
     Notice,
     PartitionsChanged,
+    PermissionsChanged,
     PoliciesChanged,
     ProducerGone,
     Topic,
@@ -31,6 +32,7 @@ from holdfast.server.pulsar.extensions import HANDLERS
 from holdfast.server.pulsar.listing import Listings
 from holdfast.server.pulsar.non_persistent import NonPersistentTopics
 from holdfast.server.pulsar.producers import WireProducer
+from holdfast.server.pulsar.rechecking import recheck
 from holdfast.server.pulsar.requests import Request
 from holdfast.server.pulsar.setup import ServerOptions
 from holdfast.server.pulsar.turns import Turns
@@ -227,6 +229,8 @@ class Server(Listening):
                     for session in topic.producers:
                         if (producer := self.producers.get(session)) is not None:
                             producer.connection.producers.limited(producer)
+            elif isinstance(notice, PermissionsChanged):
+                recheck(self, notice.namespace)
             elif isinstance(notice, Unloaded) and notice.topic.id in self.broker.topics:
                 self.unload(self.broker.topics[notice.topic.id])
             elif isinstance(notice, TopicClosed) and notice.topic.id in self.broker.topics:

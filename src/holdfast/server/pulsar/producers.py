@@ -16,6 +16,7 @@ from holdfast.broker import ProducerOpened, Published, Topic
 from holdfast.errors import (
     Busy,
     Closed,
+    Denied,
     Fenced,
     HoldfastError,
     Misuse,
@@ -205,6 +206,11 @@ class Producers:
         if entered.waiting:
             self._on.send(commands.producer_success(command.request_id, name, -1, None, ready=False))
         opened = await broker.sessions.exclusive(entered)
+        try:
+            self._on.authorize("produce", topic.name)  # again: it may have waited for long
+        except Denied:
+            broker.sessions.drop_producer(opened.session)
+            raise
         if not broker.sessions.is_open(opened.session):
             raise Fenced(f"another producer has taken over {topic.name}; open a new one to take it back")
         producer.epoch, producer.last_sequence = opened.epoch, opened.last_sequence
