@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from holdfast.cli import parsing
+from holdfast.cli import parsing, rights
 from holdfast.cli.asking import asking_command, server_of
 from holdfast.cli.data import data_command
 from holdfast.cli.output import tell
@@ -55,6 +55,7 @@ def add(nouns: Subparsers) -> None:
         "--create", choices=("yes", "no", "default"), help="whether clients create missing topics"
     )
     parser.add_argument("--partitions", type=int, default=0, metavar="N", help="partitions of a new topic")
+    rights.add_to_namespace(verbs)
     parser = asking_command(verbs, "unload", "let all clients reconnect", UNLOAD, unload)
     parser.add_argument("name", metavar="TENANT/NAMESPACE", type=parsing.namespace)
 

@@ -18,6 +18,7 @@ from holdfast.cli.parsing import Usage
 from holdfast.cli.positions import Place
 from holdfast.cli.remote_exchanges import RemoteExchanges
 from holdfast.cli.remote_http import Http, milliseconds, path_of, quoted, restored
+from holdfast.cli.remote_rights import RemoteRights, lives_of, set_lives
 from holdfast.client import LATEST, Client, Consumer, Producer, Reader
 from holdfast.ids import MessageId
 from holdfast.names import no_subscription, topic_name
@@ -73,7 +74,7 @@ def client_of(http: Http, topic: str) -> Client:
     return Client(url, token=http.token)
 
 
-class RemoteAdmin(RemoteExchanges):
+class RemoteAdmin(RemoteExchanges, RemoteRights):
     """Of the broker's administration what the commands use."""
 
     def __init__(self, http: Http) -> None:
@@ -220,6 +221,7 @@ class RemoteAdmin(RemoteExchanges):
             ring_bytes=ring["bytes"],
             last_value=self._http.get(path_of(name) + "/lastValue"),
             **delayed_of(self._http.get(path_of(name) + "/delayedDelivery")),
+            **lives_of(self._http, path_of(name)),
             **dict.fromkeys(NOT_REMOTE),
         )
 
@@ -256,6 +258,7 @@ class RemoteAdmin(RemoteExchanges):
                 "bytes": policies.get("ring_bytes", now.ring_bytes),
             }
             self._http.send("POST", at + "/ring", limits)
+        set_lives(self._http, at, policies)
         if "last_value" in policies:
             on = policies["last_value"]
             self._http.send("DELETE" if on is None else "POST", at + "/lastValue", on)

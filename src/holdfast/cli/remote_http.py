@@ -32,6 +32,7 @@ _ERRORS: dict[int, type[errors.HoldfastError]] = {
     405: errors.Misuse,
     412: errors.Misuse,
     422: errors.Misuse,
+    501: errors.Unsupported,
     503: errors.NoQuorum,
     504: errors.Timeout,
 }

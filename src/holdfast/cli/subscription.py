@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from holdfast.cli import parsing, stream
+from holdfast.cli import parsing, rights, stream
 from holdfast.cli.asking import asking_command, server_of
 from holdfast.cli.data import data_command, find_subscription, find_topic, short
 from holdfast.cli.output import print_json, tell
@@ -120,6 +120,7 @@ def add(nouns: Subparsers) -> None:
     parser.add_argument("topic", metavar="TOPIC", type=parsing.topic)
     parser.add_argument("names", nargs="+", metavar="SUBSCRIPTION", type=parsing.subscription)
 
+    rights.add_to_subscription(verbs)
     parser = asking_command(verbs, "analyze", "count entries and messages of the backlog", ANALYZE, analyze)
     named(parser)
 

@@ -9,7 +9,7 @@ import argparse
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from holdfast.cli import moving, parsing, partitioning, stream
+from holdfast.cli import lives, moving, parsing, partitioning, rights, stream
 from holdfast.cli.asking import asking_command, server_of
 from holdfast.cli.data import data_command, find_topic, short
 from holdfast.cli.output import print_json, tell
@@ -77,6 +77,7 @@ def add(nouns: Subparsers) -> None:
 
     stream.add(verbs)
     moving.add(verbs)
+    rights.add_to_topic(verbs)
 
     parser = data_command(verbs, "terminate", "end a topic: no further publish", TERMINATE, terminate)
     parser.add_argument("name", metavar="TOPIC", type=parsing.topic)
@@ -123,12 +124,14 @@ POLICIES: dict[str, tuple[str, Any, str, str]] = {
     "ring_bytes": ("--ring-size", size, "SIZE", "keep about the newest SIZE bytes"),
     "delayed_tick_s": ("--delayed-tick", span, "SPAN", "messages that are due come at most so late"),
     "delayed_most_s": ("--delayed-most", span, "SPAN", "refuse messages with a longer delay; 0: no limit"),
+    **lives.OPTIONS,
 }
 """The policy, and the option for it."""
 SWITCHES = {
     "deduplication": "drop messages that a producer sends twice",
     "last_value": "keep the newest message of each key, and drop older ones",
     "delayed_delivery": "hold messages back until their delivery time (Shared, Key_Shared)",
+    **lives.SWITCHES,
 }
 
 
@@ -268,12 +271,19 @@ async def change(broker: Broker, options: argparse.Namespace) -> int:
     names = partitioning.names_of(broker, full)
     for each in names if wanted else ():
         await broker.admin.set_policies(each, **wanted)
-    settings = broker.admin.policies(names[0])
-    shown = {name: getattr(settings, name) for name in (*POLICIES, *SWITCHES)}
-    lines = [
-        f"  {name:16} {'as the broker has it' if value is None else value}" for name, value in shown.items()
-    ]
+    shown, lines = settings_lines(broker.admin.policies(names[0]))
     return tell(options, {"name": full, **shown}, "\n".join([f"topic {full}", *lines]))
+
+
+def settings_lines(settings: Any) -> tuple[dict[str, Any], list[str]]:
+    """Return settings by name, and as lines."""
+    shown = {name: getattr(settings, name) for name in (*POLICIES, *SWITCHES)}
+    words = {
+        name: ", ".join(value) if isinstance(value, tuple) else value
+        for name, value in shown.items()
+        if value is not None
+    }
+    return shown, [f"  {name:21} {words.get(name, 'as the broker has it')}" for name in shown]
 
 
 async def terminate(broker: Broker, options: argparse.Namespace) -> int:

@@ -70,7 +70,9 @@ class HttpWorld:
         cluster: Callable[[Broker], ClusterView] | None = None,
         **options: Any,
     ) -> None:
-        self._http = http or HttpOptions(port=0, broker_url="pulsar://127.0.0.1:6650", flight=Elsewhere())
+        self._http = http or HttpOptions(
+            port=0, broker_url="pulsar://127.0.0.1:6650", flight=Elsewhere(), authorizes=True
+        )
         self._wire = ServerOptions(port=0) if wire is True else wire
         self._group = group
         self._cluster = cluster

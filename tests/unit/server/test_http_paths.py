@@ -9,6 +9,7 @@ import pytest
 
 from holdfast.server.http.server import ROUTES
 from tests.kit.server.delay_paths import DELAY_CASES
+from tests.kit.server.life_paths import LIFE_CASES
 from tests.kit.server.http_requests import Request, absent, has, says
 from tests.kit.server.http_world import HttpWorld, T
 from tests.kit.server.partition_paths import PARTITION_CASES, QUIET
@@ -490,6 +491,7 @@ CASES: dict[tuple[str, str], tuple[Request, Request]] = {
         Request("subscription/s/drain", 404, expect="alternate exchange"),
     ),
     **DELAY_CASES,
+    **LIFE_CASES,
     **SCHEMA_CASES,
     **PARTITION_CASES,
 }
@@ -522,6 +524,9 @@ def beginning(http: HttpWorld) -> None:
         http.done("POST", f"{T}/{name}/alternate", json="spare")
     for name in ("typed", "ended"):
         http.ask("POST", f"{S}/{name}/schema", json={"type": "STRING"})
+    http.done("PUT", f"{T}/described", json={"a": "b"})
+    http.done("PUT", f"{T}/described/subscription/s")
+    http.done("PUT", f"{T}/described/subscription/s/properties", json={"a": "b"})
     for name in ("s", "idle", "one", "two"):
         http.done("PUT", f"{T}/rejecting/subscription/{name}")
 

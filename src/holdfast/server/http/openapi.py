@@ -23,6 +23,7 @@ STATUSES = {
     412: "A name or position is invalid, or the object is in use.",
     422: "The topic cannot have so few partitions, or the definition of a schema is not valid.",
     413: "The body is too large.",
+    501: "The feature is not built, or not enabled.",
     503: "Retry later: the broker stops, its disk is full, or too many requests are in progress.",
     504: "The request took too long; it may have taken effect.",
 }

@@ -8,6 +8,7 @@
 - 422: a topic cannot have so few partitions, or the definition of a schema is not valid.
 - 412: a name or position is invalid, a topic or subscription is in use, or a limit is reached.
 - 413: the body is too large.
+- 501: the feature is not built, or not enabled in this server.
 - 503: the broker's disk is full, it stops, or too many requests are in progress.
 - 504: the request took too long; it may have taken effect.
 """
