@@ -84,8 +84,8 @@ _MODULES = {
     "broker": "Broker",
     "dispatch.dispatcher": "Dispatcher",
     "dispatch.types": "ConsumerStats DispatcherStats KeyStats",
-    "events.notices": "NameChanged Notice PartitionsChanged PermissionsChanged PoliciesChanged ProducerGone TopicAdded "
-    "TopicClosed TopicGone Unloaded",
+    "events.notices": "NameChanged Notice PartitionsChanged PermissionsChanged PoliciesChanged ProducerGone "
+    "TopicAdded TopicClosed TopicGone Unloaded",
     "events.outcomes": "ProducerOpened Published",
     "events.stages": "stage_digest",
     "member_state": "MemberInfo Setting",
