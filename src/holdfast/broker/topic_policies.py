@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import msgspec
 
@@ -121,7 +121,7 @@ class Policies(msgspec.Struct, array_like=True, frozen=True):
     subscription_types: tuple[str, ...] | None = None
     """Types that consumers may use: those of `TYPES`, in this order."""
 
-    def fields(self) -> dict[str, int | float | bool | str | tuple[str, ...] | None]:
+    def fields(self) -> dict[str, Any]:
         """Return the values by name."""
         return msgspec.structs.asdict(self)
 

@@ -9,9 +9,9 @@ import pytest
 
 from holdfast.server.http.server import ROUTES
 from tests.kit.server.delay_paths import DELAY_CASES
-from tests.kit.server.life_paths import LIFE_CASES
 from tests.kit.server.http_requests import Request, absent, has, says
 from tests.kit.server.http_world import HttpWorld, T
+from tests.kit.server.life_paths import LIFE_CASES
 from tests.kit.server.partition_paths import PARTITION_CASES, QUIET
 from tests.kit.server.schema_paths import SCHEMA_CASES, S
 
