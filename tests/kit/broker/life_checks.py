@@ -14,12 +14,12 @@ from tests.kit.broker.trio import Trio, scene
 from tests.kit.broker.worlds import SimWorld
 
 DAY = 86_400
-CAUGHT_UP = {
+CAUGHT_UP: dict[str, Any] = {
     "inactive_delete": True,
     "inactive_s": 600.0,
     "inactive_mode": "delete_when_subscriptions_caught_up",
 }
-NO_SUBSCRIPTIONS = {
+NO_SUBSCRIPTIONS: dict[str, Any] = {
     "inactive_delete": True,
     "inactive_s": 600.0,
     "inactive_mode": "delete_when_no_subscriptions",

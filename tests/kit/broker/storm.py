@@ -60,7 +60,7 @@ from holdfast.broker.member_state import MemberInfo
 from holdfast.broker.state import Policies
 from holdfast.group import Member
 from holdfast.names import topic_name
-from tests.kit.broker import storm_partitions, storm_routing
+from tests.kit.broker import storm_lives, storm_partitions, storm_routing
 from tests.kit.broker.events import ME, OTHER, Publish, Rig
 
 
@@ -116,6 +116,8 @@ class Storm:
                 self.stage,
                 self.namespace,
                 lambda: self.cluster(member),
+                lambda: storm_lives.event(rng, state),
+                lambda: storm_lives.event(rng, state),
                 lambda: storm_routing.event(rng, state),
                 lambda: (storm_partitions if rng.random() < 0.6 else storm_routing).event(rng, state),
                 lambda: self.session(member),

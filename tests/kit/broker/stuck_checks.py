@@ -30,9 +30,9 @@ def consumers_that_went_offline_leave_no_stuck_subscription() -> None:
 
 
 def every_other_reason_is_stuck_after_its_time() -> None:
-    """Every reason is a fault but four: no backlog, no consumer, other owner, not due."""
+    """Every reason is a fault but five: no backlog, no consumer, other owner, a rate, not due."""
     reasons = [value for name, value in vars(Reason).items() if name.isupper()]
-    assert len(reasons) == 13
+    assert len(reasons) == 14
     for reason in reasons:
         look = stuck.Look(backlog=int(reason != Reason.NO_BACKLOG), idle_s=31)
         found = stuck.judged(look, reason, "", 30)
@@ -40,6 +40,7 @@ def every_other_reason_is_stuck_after_its_time() -> None:
             Reason.NO_BACKLOG,
             Reason.NO_CONSUMERS,
             Reason.OWNED_ELSEWHERE,
+            Reason.RATE_LIMITED,
             Reason.SCHEDULED,
         )
         assert found.stuck == (reason not in harmless), reason

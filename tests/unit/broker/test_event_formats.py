@@ -41,9 +41,11 @@ from holdfast.broker.events import (
     PartitionsSet,
     PartitionsSubscribe,
     PartitionsUnsubscribe,
+    PermissionSet,
     PolicySet,
     ProducerClose,
     ProducerOpen,
+    PropertiesSet,
     RedeliveryNote,
     Reset,
     RingTrim,
@@ -55,8 +57,11 @@ from holdfast.broker.events import (
     StageAppend,
     StageDrop,
     StageOpen,
+    SubscriptionAuthSet,
     SubscriptionCreate,
     SubscriptionDelete,
+    SubscriptionExpire,
+    SubscriptionRolesSet,
     Supersede,
     TenantCreate,
     TenantDelete,
@@ -64,6 +69,8 @@ from holdfast.broker.events import (
     TimeRepair,
     TopicCreate,
     TopicDelete,
+    TopicExpire,
+    TopicQuiet,
     TopicsReady,
     TopicTerminate,
     TopicTruncate,
@@ -72,11 +79,13 @@ from holdfast.broker.events import (
     Unload,
     UnreplicatedSet,
     UpdateBegin,
+    UptimeTick,
     ViewChange,
     decode,
     kinds,
 )
 from holdfast.broker.key_shared import KeyShared
+from holdfast.broker.lives import Inactivity
 from holdfast.broker.member_state import MemberInfo
 from holdfast.broker.partitions import AutoCreation
 from holdfast.broker.state import Policies
@@ -86,7 +95,7 @@ ME = Member(2, 2)
 POLICIES = Policies(retention_bytes=5, ttl_s=3, deduplication=True, ring_entries=4)
 EARLIER = "dc001105c003c0c0c0c3c004c0c0c0c0c0c0c0c0"
 """These policies, before limits were among them."""
-PACKED = "dc002705c003c0c0c0c3c004" + 30 * "c0"
+PACKED = "dc002d05c003c0c0c0c3c004" + 36 * "c0"
 
 FORMATS: list[tuple[int, int, Event, str]] = [
     (2, 1, ViewChange([ME, Member(node=3, incarnation=2)], True), "9292920202920302c3"),
@@ -97,8 +106,8 @@ FORMATS: list[tuple[int, int, Event, str]] = [
     (
         10,
         6,
-        TopicCreate("ä", b"t1", POLICIES, True, 7),
-        "95a2c3a4c4027431" + PACKED + "c307",
+        TopicCreate("ä", b"t1", POLICIES, True, 7, {"b": "ä"}),
+        "96a2c3a4c4027431" + PACKED + "c30781a162a2c3a4",
     ),
     (11, 2, TopicDelete(1, True, True), "9301c3c3"),
     (12, 1, TopicTerminate(1), "9101"),
@@ -107,8 +116,8 @@ FORMATS: list[tuple[int, int, Event, str]] = [
     (
         15,
         2,
-        PartitionsSet("ä", 3, b"t1", True, POLICIES, True, 7),
-        "97a2c3a403c4027431c3" + PACKED + "c307",
+        PartitionsSet("ä", 3, b"t1", True, POLICIES, True, 7, {"b": "ä"}),
+        "98a2c3a403c4027431c3" + PACKED + "c30781a162a2c3a4",
     ),
     (16, 1, PartitionsDelete("ä", True), "92a2c3a4c3"),
     (17, 1, AutoCreationSet("ä", AutoCreation(False, 3)), "92a2c3a492c203"),
@@ -219,6 +228,29 @@ FORMATS: list[tuple[int, int, Event, str]] = [
         BacklogEvict(1, 2, 3.0, "producer_exception", 4),
         "950102cb4008000000000000b270726f64756365725f657863657074696f6e04",
     ),
+    (100, 1, SubscriptionExpire(1, 2.0), "9201cb4000000000000000"),
+    (
+        101,
+        1,
+        TopicQuiet(1, True, Inactivity(2.0, True, 3.0)),
+        "9301c393cb4000000000000000c3cb4008000000000000",
+    ),
+    (
+        102,
+        1,
+        TopicExpire(1, Inactivity(2.0, True, 3.0)),
+        "920193cb4000000000000000c3cb4008000000000000",
+    ),
+    (103, 1, UptimeTick(), "90"),
+    (
+        104,
+        1,
+        PropertiesSet("ä", [1], [2, 3], {"b": "ä"}, ["c"], True),
+        "96a2c3a4910192020381a162a2c3a491a163c3",
+    ),
+    (105, 1, PermissionSet("ä", "b", ["consume"]), "93a2c3a4a16291a7636f6e73756d65"),
+    (106, 1, SubscriptionRolesSet("ä", "b", ["c"]), "93a2c3a4a16291a163"),
+    (107, 1, SubscriptionAuthSet("ä", True), "92a2c3a4c3"),
 ]
 """Kind, version, an event, its body."""
 

@@ -123,6 +123,16 @@ def test_numbers_of_kinds_are_for_ever() -> None:
         84: "Unload",
         85: "OptionsChange",
         90: "TimeRepair",
+        94: "BacklogCheck",
+        95: "BacklogEvict",
+        100: "SubscriptionExpire",
+        101: "TopicQuiet",
+        102: "TopicExpire",
+        103: "UptimeTick",
+        104: "PropertiesSet",
+        105: "PermissionSet",
+        106: "SubscriptionRolesSet",
+        107: "SubscriptionAuthSet",
     }
 
 

@@ -53,7 +53,7 @@ def test_settings_at_run_time(http: HttpWorld) -> None:
     ("path", "words"),
     [
         ("listen.port/1", "listen.port is read only at the start"),
-        ("sync/os", "no setting 'sync' that can be changed at run time; there are: broker.create_"),
+        ("sync/os", "no setting 'sync' that can be changed at run time; there are: broker."),
         ("broker.roll_entries/-4", "roll_entries is -4; use 0 to"),
         ("broker.retention_s/nan", "retention_s"),
         ("broker.deduplication/1", "cannot be '1'; use true or false"),

@@ -65,6 +65,8 @@ def test_every_route_asks_who_may() -> None:
                 "bundle": "0x00000000_0xffffffff",
                 "setting": "broker.roll_entries",
                 "value": "5",
+                "role": "billing",
+                "key": "team",
             }.items():
                 path = path.replace(f"{{{name}}}", value)
             for name in ("node", "ledger", "entry", "timestamp", "seconds", "count", "position", "version"):

@@ -74,8 +74,8 @@ def diagnose(look: Look, stuck_after_s: float) -> Diagnosis:
 
 def judged(look: Look, reason: str, text: str, stuck_after_s: float) -> Diagnosis:
     """Return the diagnosis of a reason that was found."""
-    elsewhere = (Reason.NO_CONSUMERS, Reason.OWNED_ELSEWHERE, Reason.SCHEDULED)
-    stuck = look.backlog > 0 and look.idle_s >= stuck_after_s and reason not in elsewhere
+    wanted = (Reason.NO_CONSUMERS, Reason.OWNED_ELSEWHERE, Reason.RATE_LIMITED, Reason.SCHEDULED)
+    stuck = look.backlog > 0 and look.idle_s >= stuck_after_s and reason not in wanted
     return Diagnosis(reason, text, look.idle_s, stuck)
 
 

@@ -129,7 +129,7 @@ async def set_subscription_properties(call: Call) -> None:
 
 @of_subscription("DELETE", "", query=(_KEY,), refusals=(404,))
 async def drop_subscription_property(call: Call) -> None:
-    """Remove a property of a subscription. (Ours.)"""
+    """Remove a property of a subscription; of holdfast alone."""
     name = call["subscription"]
     key = _key(call, call.broker.admin.subscription_properties(call.topic_name, name))
     await call.broker.admin.set_subscription_properties(call.topic_name, name, {}, [key])
