@@ -12,6 +12,7 @@ from tests.kit.server.delay_paths import DELAY_CASES
 from tests.kit.server.http_requests import Request, absent, has, says
 from tests.kit.server.http_world import HttpWorld, T
 from tests.kit.server.life_paths import LIFE_CASES
+from tests.kit.server.limit_paths import LIMIT_CASES
 from tests.kit.server.partition_paths import PARTITION_CASES, QUIET
 from tests.kit.server.schema_paths import SCHEMA_CASES, S
 
@@ -492,6 +493,7 @@ CASES: dict[tuple[str, str], tuple[Request, Request]] = {
     ),
     **DELAY_CASES,
     **LIFE_CASES,
+    **LIMIT_CASES,
     **SCHEMA_CASES,
     **PARTITION_CASES,
 }

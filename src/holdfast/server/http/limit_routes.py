@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from holdfast.broker import LIMIT_POLICIES, Policies
 from holdfast.errors import Misuse
 from holdfast.server.http import limit_answers as answers
@@ -21,6 +23,7 @@ _TYPE = Parameter(
     "backlogQuotaType", "string", "The quota: by size or by age.", default=SIZE, choices=(SIZE, AGE)
 )
 Limits = dict[str, int | float | str | None]
+_TYPES = {each.name: each.type for each in msgspec.structs.fields(Policies)}
 Show = Callable[[Policies], Any]
 Read = Callable[[Any], dict[str, Any]]
 
@@ -180,7 +183,15 @@ def _given(call: Call) -> dict[str, Any]:
     for name in call.body:
         if name not in LIMIT_POLICIES:
             raise Misuse(f"there is no limit {name!r}; there are: {', '.join(LIMIT_POLICIES)}")
-    return dict(call.body)
+    return {name: _value(name, value) for name, value in call.body.items()}
+
+
+def _value(name: str, value: Any) -> Any:
+    """Convert a value of JSON to the type of a limit."""
+    try:
+        return msgspec.convert(value, _TYPES[name])
+    except msgspec.ValidationError as error:
+        raise Misuse(f"the limit {name} cannot be {value!r}: {error}") from None
 
 
 @of_namespace("GET", "/limits", answer=Limits, refusals=(404,))
