@@ -1,4 +1,4 @@
-"""Administer the limits of namespaces and topics, with Pulsar's paths and JSON, and all at once with ours."""
+"""Administer limits of namespaces and topics: with paths and JSON of Pulsar, and with ours."""
 
 from __future__ import annotations
 
