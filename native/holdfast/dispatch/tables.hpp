@@ -1,7 +1,6 @@
-// The dispatcher's tables: the permits of each consumer, the entries that it holds, and the entries
-// to be read again. One call dispatches a run of entries. The tables know no clock, ledger or
-// acknowledgement state. The caller passes the time, the acknowledged entries of a run, and the
-// ordinals that an acknowledgement covers.
+// The dispatcher's tables: the permits of each consumer, the entries that it holds, and those to be
+// read again. One call dispatches a run of entries. The caller passes the time, the acknowledged
+// entries of a run, and the ordinals that an acknowledgement covers.
 //
 //            hand()                   redeliver(), remove(), expire()
 //   read ──────────────▶ pending ───────────────────────────────────▶ replay ──▶ take_replay(), read, hand()
@@ -568,8 +567,7 @@ class Dispatch {
     }
 
     void forget_holders() {
-        pending_.clear();
-        replay_.clear();
+        pending_.clear(), replay_.clear();
         for (DispatchConsumer& each : consumers_) each.pending = {};
     }
 

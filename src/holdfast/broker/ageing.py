@@ -1,7 +1,7 @@
 """Submit what becomes due by uptime: expired subscriptions, inactive topics, ticks.
 
 Housekeeping calls this in each of its turns. All of it are events with a condition
-(`holdfast.broker.events.lives`): if another member was faster, or a client has come, they do nothing.
+(`holdfast.broker.events.expiry`): if another member was faster, or a client has come, they do nothing.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ class Ageing:
         """Whether something was found in this turn that becomes older."""
 
     def look_at_readers(self, topic: Topic) -> None:
-        """Note that a topic is used, if this member has readers of it; the others do not know of them."""
+        """Note that a topic is used if this member has readers of it.
+
+        Other members do not know of them.
+        """
         if topic.state.quiet is not None and (topic.readers or topic.volatile):
             self._submit(TopicQuiet(topic.id, used=True))
 

@@ -503,9 +503,8 @@ class Broker:
     def policies_of_new(self, full: str, policies: Policies) -> Policies:
         """Return the policies of a new topic: deduplication may be the default."""
         above = self.machine.state.namespaces.policies.get(namespace_of(full), SILENT)
-        if self.decided.deduplication and policies.deduplication is above.deduplication is None:
-            return msgspec.structs.replace(policies, deduplication=True)
-        return policies
+        default = self.decided.deduplication and policies.deduplication is above.deduplication is None
+        return msgspec.structs.replace(policies, deduplication=True) if default else policies
 
     def require_namespace(self, full: str) -> None:
         """Raise NotFound if the namespace of a new topic has to exist, and does not."""
@@ -515,7 +514,7 @@ class Broker:
     async def ensure_subscription(
         self, topic: Topic, name: str, start: Start, properties: Mapping[str, str] | None = None
     ) -> SubscriptionState:
-        """Return a durable subscription; create it at `start` if it does not exist, and policies allow it."""
+        """Return a durable subscription; create a missing one at `start` if policies allow it."""
         return await subscribed(self, topic, name, start, properties)
 
     async def create_subscription_at(
@@ -566,9 +565,8 @@ class Broker:
         dispatcher = topic.dispatcher_of(subscription)
         if dispatcher is None:
             if self.machine.state.subscriptions.get(subscription.id) is not subscription:
-                raise NotFound(
-                    f"subscription {subscription.name!r} of {topic.name} was deleted; open it again"
-                )
+                whose = f"subscription {subscription.name!r} of {topic.name}"
+                raise NotFound(f"{whose} was deleted; open it again")
             tenure = self.ownership.tenure(subscription)
             dispatcher = self._serve(topic, subscription, self.engine.submit, tenure)
         return dispatcher

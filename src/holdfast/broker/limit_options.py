@@ -1,4 +1,4 @@
-"""Options of a broker that limit the use of its topics, for topics without a policy of the same name."""
+"""Options of a broker that limit the use of topics without a policy."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from typing import Literal, get_args
 
 QuotaAction = Literal["producer_request_hold", "producer_exception", "consumer_backlog_eviction"]
-"""What happens to a topic whose backlog exceeds its quota, by Pulsar's names."""
+"""Effect on a topic whose backlog exceeds its quota, by Pulsar's names."""
 QUOTA_ACTIONS: tuple[QuotaAction, ...] = get_args(QuotaAction)
 
 EVICTION: QuotaAction = "consumer_backlog_eviction"

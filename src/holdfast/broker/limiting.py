@@ -166,7 +166,7 @@ class Limiting:
         return None if rates is None else rates.publish
 
     async def admit_publish(self, topic: Topic, messages: list[bytes]) -> None:
-        """Check the sizes of messages, and wait until the publish rate of their topic allows them.
+        """Check the sizes of messages, and wait until their topic's publish rate allows them.
 
         Raises:
             Misuse: a message is larger than the topic allows.
@@ -207,7 +207,7 @@ class Limiting:
         )
 
     def require_reader(self, topic: Topic) -> None:
-        """Raise Busy if a topic cannot have another reader; only those of this member are counted."""
+        """Raise Busy if a topic cannot have another reader at this member."""
         most = self.of(topic).consumers_max
         if not most:
             return

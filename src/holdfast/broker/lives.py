@@ -1,7 +1,7 @@
 """Decide which subscriptions have expired, and which topics are inactive.
 
 Both decisions need the state and a log time alone. The owner of a topic asks here before it submits an event,
-and the event asks again when it is applied (`holdfast.broker.events.lives`).
+and the event asks again when it is applied (`holdfast.broker.events.expiry`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SECOND = 1_000_000_000
 
 
 class Inactivity(msgspec.Struct, array_like=True, frozen=True):
-    """When an unused topic is deleted, as far as neither it nor its namespace has a policy."""
+    """When an unused topic is deleted, where no policy of it or its namespace tells."""
 
     seconds: float = 0.0
     """0: it is not deleted."""
@@ -95,7 +95,7 @@ def whole(state: BrokerState, topic: TopicState) -> list[TopicState]:
 
 
 def is_inactive(state: BrokerState, topic: TopicState, otherwise: Inactivity, time: int) -> bool:
-    """Return whether a topic with all its partitions was unused as long as its policy says (**I302**)."""
+    """Return whether a topic, with all its partitions, was unused for long enough (**I302**)."""
     for each in whole(state, topic):
         state.refresh(each)
         age_ns, quiet = inactive_ns(state, each, otherwise), each.quiet

@@ -1,7 +1,7 @@
 """Permissions: what roles may do in namespaces and with topics, granted at run time.
 
 They stand beside the grants of a server's configuration, and are part of the state. So all members know them,
-and a restart keeps them. A server asks here (`holdfast.server.auth`); an embedded broker asks nobody.
+and a restart keeps them. A server asks here (`holdfast.server.auth`); an embedded broker does not ask.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Permissions(Part):
         )
 
     def why_not(self, role: str, namespace: str, subscription: str) -> str:
-        """Return why a role may not consume from a subscription of a namespace; empty: it may."""
+        """Return why a role may not use a subscription of a namespace; empty: it may."""
         roles = self.subscriptions.get(namespace, {}).get(subscription, ())
         if roles and role not in roles:
             return f"the subscription {subscription!r} of {namespace} is for other roles"

@@ -9,7 +9,7 @@ import argparse
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from holdfast.cli import lives, moving, parsing, partitioning, rights, stream
+from holdfast.cli import expiring, moving, parsing, partitioning, rights, stream
 from holdfast.cli.asking import asking_command, server_of
 from holdfast.cli.data import data_command, find_topic, short
 from holdfast.cli.output import print_json, tell
@@ -124,14 +124,14 @@ POLICIES: dict[str, tuple[str, Any, str, str]] = {
     "ring_bytes": ("--ring-size", size, "SIZE", "keep about the newest SIZE bytes"),
     "delayed_tick_s": ("--delayed-tick", span, "SPAN", "messages that are due come at most so late"),
     "delayed_most_s": ("--delayed-most", span, "SPAN", "refuse messages with a longer delay; 0: no limit"),
-    **lives.OPTIONS,
+    **expiring.OPTIONS,
 }
 """The policy, and the option for it."""
 SWITCHES = {
     "deduplication": "drop messages that a producer sends twice",
     "last_value": "keep the newest message of each key, and drop older ones",
     "delayed_delivery": "hold messages back until their delivery time (Shared, Key_Shared)",
-    **lives.SWITCHES,
+    **expiring.SWITCHES,
 }
 
 

@@ -1,5 +1,6 @@
-"""Scenes of subscriptions that expire and topics that are deleted: over restarts, and on three members.
+"""Scenes of subscriptions that expire and topics that are deleted.
 
+They run over restarts, and on three members.
 `tests/mutants/test_lives.py` runs them on broken brokers.
 """
 
@@ -28,7 +29,7 @@ Work = Callable[[Broker], Coroutine[Any, Any, None]]
 
 
 def alone(*lives: Work, power: bool = False, outage_s: float = 30 * DAY, **options: Any) -> None:
-    """Run the lives of one broker, which crashes between them and is absent for a while."""
+    """Run the lives of one broker; it crashes between them and stays away."""
     world = SimWorld(housekeeping_s=1.0, **options)
     broker = None
     for number, life in enumerate(lives):
@@ -186,7 +187,7 @@ async def goes(broker: Broker, seconds: float) -> None:
 
 
 def clients_keep_a_topic() -> None:
-    """I302: a producer, a reader or a subscription keeps a topic; then its time begins anew."""
+    """I302: a user keeps a topic; then its time begins anew."""
 
     async def life(broker: Broker) -> None:
         await broker.admin.create_topic("orders", **NO_SUBSCRIPTIONS)

@@ -41,7 +41,7 @@ def pick(rng: random.Random, values: Any, otherwise: Any) -> Any:
 
 
 def quota(rng: random.Random, state: BrokerState) -> Event:
-    """Give a topic a quota, or look at it, also with the options of the sender."""
+    """Give a topic a quota, or look at it with the options of the sender."""
     topic = pick(rng, state.topics, 0)
     if rng.random() < 0.3:
         quotas = Policies(

@@ -30,7 +30,7 @@ def consumers_that_went_offline_leave_no_stuck_subscription() -> None:
 
 
 def every_other_reason_is_stuck_after_its_time() -> None:
-    """Every reason is a fault but five: no backlog, no consumer, other owner, a rate, not due."""
+    """Every reason is a fault but five, in which the users want the wait."""
     reasons = [value for name, value in vars(Reason).items() if name.isupper()]
     assert len(reasons) == 14
     for reason in reasons:

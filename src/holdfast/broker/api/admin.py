@@ -188,11 +188,7 @@ class Admin(BulkAdmin, ExchangeAdmin, RightsAdmin):
     async def set_policies(self, name: str, **policies: Any) -> None:
         """Change policies of a topic; None: those of its namespace or the broker apply again.
 
-        The names are `retention_bytes`, `retention_s`, `retention_both`, `ttl_s`, `roll_bytes`,
-        `roll_entries`, `roll_age_s`, `deduplication`, `ring_entries`, `ring_bytes`, `last_value`,
-        `schema_strategy`, `schema_auto_update`, `schema_enforced`,
-        `delayed_delivery`, `delayed_tick_s`, `delayed_most_s`, `subscription_expiry_s`, `inactive_delete`,
-        `inactive_mode`, `inactive_s`, `auto_subscribe`, `subscription_types`, and the limits: see `Policies`.
+        The names are those of the fields of `Policies`.
         """
         topic = self._topic(name)
         await self._submit(PolicySet(topic.state.id, _policies(policies), sorted(policies)))

@@ -63,7 +63,9 @@ class RightsAdmin:
         return dict(sorted(found.items()))
 
     async def permit(self, of: str, role: str, actions: Sequence[str]) -> None:
-        """Replace the actions that a role may do in a namespace or with a topic. None: it loses all.
+        """Replace the actions that a role may do in a namespace or with a topic.
+
+        Without actions, it loses all.
 
         Attached clients of servers that may not do what they do any more are closed.
 
@@ -80,7 +82,7 @@ class RightsAdmin:
         return {key: [*roles] for key, roles in self.granted.subscriptions.get(name, {}).items()}
 
     async def set_subscription_roles(self, namespace: str, subscription: str, roles: Sequence[str]) -> None:
-        """Let only these roles consume from subscriptions of a name; without roles, all that may consume."""
+        """Let only these roles consume from subscriptions of a name; none: all may."""
         event = SubscriptionRolesSet(namespace_name(namespace), subscription, list(roles))
         await self._broker.engine.submit(event)
 

@@ -83,7 +83,7 @@ class Sessions:
         return int((self._broker.machine.state.effective(topic.state).delayed_most_s or 0) * 1000)
 
     def entry_bytes_max(self, topic: Topic) -> int:
-        """Return the size of the largest entry of a topic; 0: no limit but that of the server."""
+        """Return the size of a topic's largest entry; 0: the limit of the server."""
         if topic.id not in self._broker.topics:  # an exchange
             return 0
         return self._broker.limiting.of(topic).message_bytes_max or 0

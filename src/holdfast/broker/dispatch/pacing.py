@@ -1,8 +1,8 @@
 """Rates: how many messages and bytes may pass in a time.
 
-A bucket fills at its rate up to a burst. Takers may overdraw it: each waits until its own debt is paid, so
-they pass in the order in which they took, and none waits for ever (**I322**). Waits are of the monotonic
-clock. A change of the rate ends all waits.
+A bucket fills at its rate up to a burst. Takers may overdraw it. Each waits until its own debt is
+paid. So they pass in the order in which they took, and none waits for ever (**I322**). Waits are of the
+monotonic clock. A change of the rate ends all waits.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ async def admitted(clock: Clock, bucket: Bucket, messages: int, size: int) -> No
 
 
 def replaced(known: Bucket | None, clock: Clock, messages: int, size: int, period_s: float) -> Bucket | None:
-    """Return the bucket of a rate: the known one, if it has that rate; None: there is no limit."""
+    """Return the bucket of a rate, the known one if it fits; None: no limit."""
     if not messages and not size:
         if known is not None:
             known.retire()

@@ -12,9 +12,9 @@ from holdfast.broker.events.base import Context, Event, decode, kinds
 from holdfast.broker.events.cursors import Ack, Advance, Fence, Reset, SubscriptionCreate, SubscriptionDelete
 from holdfast.broker.events.deduplication import DeduplicationExpire, DeduplicationForget
 from holdfast.broker.events.exchanges import AlternateSet, Bind, ExchangeCreate, ExchangeDelete, Unbind
+from holdfast.broker.events.expiry import SubscriptionExpire, TopicExpire, TopicQuiet, UptimeTick
 from holdfast.broker.events.joining import MemberHello, TopicsReady, TransferMark, UpdateBegin
 from holdfast.broker.events.ledgers import LedgerRoll, LedgerTrim
-from holdfast.broker.events.lives import SubscriptionExpire, TopicExpire, TopicQuiet, UptimeTick
 from holdfast.broker.events.members import MemberAnnounce, OptionsChange, OptionsSet, UnreplicatedSet
 from holdfast.broker.events.moves import ALTERNATE, NOWHERE, Move, RingTrim, Row, Supersede
 from holdfast.broker.events.namespaces import (

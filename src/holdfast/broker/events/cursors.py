@@ -204,7 +204,7 @@ class Reset(Event, frozen=True):
 
 
 def note_use(state: BrokerState, subscription: SubscriptionState, time: int) -> None:
-    """Note that a subscription is used without a consumer: it and its topic begin to age anew."""
+    """Note that a subscription is used: it and its topic begin to age anew."""
     subscription.used = state.uptime.now(time)
     state.wake(state.topics[subscription.topic])
 

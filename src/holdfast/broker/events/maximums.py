@@ -1,7 +1,7 @@
-"""Decide from the state alone whether a topic may have one more client, subscription or partition.
+"""Decide from the state whether a topic may have one more client, subscription or partition.
 
 An event asks here when it is applied. So two members cannot both let the last one in (**I320**). The limit is
-the policy of the topic, else of its namespace, else the option that the event carries; 0 is no limit.
+the policy of the topic, else of its namespace, else the option that the event carries; 0: unlimited.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Events of backlog quotas: stop and admit the producers of a topic, or evict the oldest entries.
+"""Events of backlog quotas: stop and admit producers, or evict the oldest entries.
 
 The topic's owner measures and submits them; the state decides when they are applied. So the sessions of
 producers at all members end in one step, and a quota lifts in one step (**I321**).
@@ -27,7 +27,7 @@ class BacklogEvent(Event, frozen=True):
     action: QuotaAction = "producer_request_hold"
 
     def quotas(self, state: BrokerState, topic: TopicState) -> tuple[int, QuotaAction, float, QuotaAction]:
-        """Return the quota by size with its action, and the one by age with its own."""
+        """Return the quota by size with its action, and the quota by age with its."""
         own = state.effective(topic)
         return (
             self.bytes_max if own.backlog_bytes is None else own.backlog_bytes,
@@ -39,7 +39,7 @@ class BacklogEvent(Event, frozen=True):
 
 @event(94, base=0)
 class BacklogCheck(BacklogEvent, frozen=True):
-    """Compare the backlog of a topic with its quotas: stop its producers, or admit them again.
+    """Compare the backlog of a topic with its quotas; stop or admit producers.
 
     A topic that was below its quotas and exceeds one loses its producers. They cannot open again before
     another check finds it below.

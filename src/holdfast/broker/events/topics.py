@@ -99,7 +99,7 @@ def delete_topic(state: BrokerState, context: Context, topic: TopicState) -> Non
 
 
 def forget_permissions(state: BrokerState, full: str) -> None:
-    """Remove the permissions on a topic that is deleted: one of the same name is another topic."""
+    """Remove the permissions on a deleted topic: they do not go to its next life."""
     if state.permissions.topics.pop(place_of(full), None) is not None:
         state.touch(state.permissions)
 

@@ -44,7 +44,7 @@ class Granted(Protocol):
         """Return whether a role has an action on some namespace or topic."""
 
     def why_not(self, role: str, namespace: str, subscription: str) -> str:
-        """Return why a role may not consume from a subscription of a namespace; empty: it may."""
+        """Return why a role may not use a subscription of a namespace; empty: it may."""
 
 
 class Authorizer:
@@ -110,7 +110,7 @@ class Authorizer:
         )
 
     def why_not(self, role: str, topic: str, subscription: str) -> str:
-        """Return why a role that may consume from a topic may not use a subscription; empty: it may.
+        """Return why a consumer of a topic may not use a subscription; empty: it may.
 
         Administrators of the topic may use all.
         """

@@ -1,4 +1,4 @@
-"""JSON of limits, with the names and units of Pulsar's tools; −1 is no limit there."""
+"""JSON of limits, with the names and units of Pulsar's tools; −1: unlimited."""
 
 from __future__ import annotations
 

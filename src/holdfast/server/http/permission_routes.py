@@ -1,6 +1,6 @@
 """Administer permissions of roles, and the one cluster of a namespace.
 
-As in Pulsar, the administrators of a tenant grant permissions, and nobody below them.
+As in Pulsar, the administrators of a tenant grant permissions; other roles cannot.
 """
 
 from __future__ import annotations
@@ -59,20 +59,20 @@ async def set_subscription_roles(call: Call) -> None:
 
 @route("POST", "/permissions/{role}", body=Actions, refusals=(404, 501))
 async def permit(call: Call) -> None:
-    """Replace the actions of a role in a namespace. Clients that may not go on are closed."""
+    """Replace the actions of a role in a namespace; close clients without the right."""
     _require_authorization(call)
     await call.broker.admin.permit(call.namespace, call["role"], call.body)
 
 
 @route("DELETE", "/permissions/{role}", refusals=(404,))
 async def forbid(call: Call) -> None:
-    """Revoke the permissions of a role in a namespace. Its clients that may not go on are closed."""
+    """Revoke the permissions of a role in a namespace; close clients without the right."""
     await call.broker.admin.permit(call.namespace, call["role"], [])
 
 
 @route("DELETE", "/permissions/{subscription}/{role}", refusals=(404,))
 async def drop_subscription_role(call: Call) -> None:
-    """Remove a role from those of a subscription. Without the last one, all that may consume can."""
+    """Remove a role from those of a subscription; after the last, all may consume."""
     admin, name = call.broker.admin, call["subscription"]
     known = admin.subscription_roles(call.namespace).get(name, [])
     await admin.set_subscription_roles(call.namespace, name, [each for each in known if each != call["role"]])

@@ -53,18 +53,15 @@ FLUSH_BYTES = 256 << 10
 GREETING_BYTES_MAX = 64 << 10
 """The largest frame of a client that is not authenticated yet."""
 
-TURN_COMMANDS = 8
-"""Commands of one connection in one turn of the loop, without SEND, ACK and FLOW."""
-
-TURN_ITEMS = 8
-"""The same with these: SENDs of a producer, plain ACKs or FLOWs of a consumer count once."""
+TURN_COMMANDS = TURN_ITEMS = 8
+"""Of one connection in one turn of the loop: commands without SEND, ACK and FLOW; and with these.
+SENDs of a producer, plain ACKs or FLOWs of a consumer count once."""
 
 LINGER_S = 5.0
 """Time for a closed client to read the reason."""
 
-QUIET_S = 0.5
+QUIET_S, _LINGER_STEP_S = 0.5, 0.05
 """Silence after which a closed client that has received everything is disconnected."""
-_LINGER_STEP_S = 0.05
 
 _PUBLISHES, _REFUSED_SEND, _ACKS, _FLOW, _BROKEN, _PASSED = range(1, 7)  # kinds of items from the reader
 _TOO_EARLY = Refused(pb.NotAllowedError, "send CONNECT first, and wait for its answer")

@@ -70,11 +70,11 @@ class HeldSends:
         return producer in self._held
 
     def hold(self, producer: WireProducer, delay_s: float) -> None:
-        """Hold the SENDs that follow, because the rate of their topic is used up for a time."""
+        """Hold the SENDs that follow: the rate of their topic is used up."""
         self._arm(self._begin(producer), delay_s)
 
     def limited(self, producer: WireProducer) -> None:
-        """Hold all SENDs of a producer whose rate is low: one read of the connection could exceed it."""
+        """Hold all SENDs of a producer with a low rate: one read could exceed it."""
         if producer.id not in self._held and _is_low(producer):
             self._begin(producer)
 

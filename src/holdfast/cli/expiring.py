@@ -26,7 +26,7 @@ def types(text: str) -> tuple[str, ...]:
     given = [each.strip().lower() for each in text.split(",")]
     for each in given:
         if each not in TYPES:
-            raise argparse.ArgumentTypeError(f"{each!r} is no type; use some of {','.join(TYPES)}")
+            raise argparse.ArgumentTypeError(f"{each!r} is not a type; use some of {','.join(TYPES)}")
     return tuple(each for each in TYPES if each in given)
 
 
@@ -35,7 +35,7 @@ OPTIONS: dict[str, tuple[str, Any, str, str]] = {
         "--subscription-expiry",
         span,
         "SPAN",
-        "delete subscriptions that had no consumer for so long; 0: never",
+        "delete subscriptions without a consumer for this time; 0: never",
     ),
     "inactive_s": ("--inactive-after", span, "SPAN", "time after which an unused topic is deleted"),
     "inactive_mode": (

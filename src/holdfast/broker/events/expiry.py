@@ -18,7 +18,7 @@ from holdfast.broker.uptime import Quiet
 
 @event(100, base=0, urgent=False)
 class SubscriptionExpire(Event, frozen=True):
-    """Delete a subscription that had no consumer for as long as its policy says. Otherwise do nothing."""
+    """Delete a subscription without a consumer for as long as its policy says."""
 
     subscription: int
     otherwise_s: float = 0.0
@@ -35,7 +35,7 @@ class SubscriptionExpire(Event, frozen=True):
 
 @event(101, base=0, urgent=False)
 class TopicQuiet(Event, frozen=True):
-    """Note since when a topic is unused, or that its owner sees a use of it."""
+    """Note since when a topic is unused, or that its owner uses it."""
 
     topic: int
     used: bool = False
@@ -63,7 +63,7 @@ class TopicQuiet(Event, frozen=True):
 
 @event(102, base=0, urgent=False)
 class TopicExpire(Event, frozen=True):
-    """Delete a topic that was unused for as long as its policy says. Otherwise do nothing.
+    """Delete a topic that was unused for as long as its policy says.
 
     A partition stands for its whole topic: all partitions are deleted, if all of them are inactive.
     """
@@ -85,7 +85,10 @@ class TopicExpire(Event, frozen=True):
 
 @event(103, base=0, urgent=False)
 class UptimeTick(Event, frozen=True):
-    """Count the log time since the last tick as uptime. Two members may send it: the second does nothing."""
+    """Count the log time since the last tick as uptime.
+
+    Two members may send it: the second does nothing.
+    """
 
     def apply(self, state: BrokerState, context: Context) -> Done:
         if not state.uptime.tick(context.time):
