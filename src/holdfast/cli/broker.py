@@ -6,6 +6,7 @@ import argparse
 from typing import Any
 
 from holdfast.cli.asking import asking_command, server_of
+from holdfast.cli.data import short
 from holdfast.cli.output import tell
 from holdfast.cli.parsing import Subparsers
 from holdfast.formatting import plural, size_words, text_table
@@ -15,21 +16,25 @@ SETTINGS = "/admin/v2/brokers/configuration"
 
 STATS = """\
 Shows what a server does: addresses, processor, memory, clients and rates, and
-the sums of each namespace. Rates are over the last 30 to 60 seconds."""
+the sums of each namespace. With --topics also each topic, the busiest first.
+Rates are over the last 30 to 60 seconds."""
 
 OPTIONS = """\
 Shows the settings that may change while a server runs, or changes them:
 NAME=VALUE. In a cluster a change applies to all members. It outlives restarts,
-until --restore NAME lets the configuration apply again."""
+until --restore NAME lets the configuration apply again. With --all, shows all
+settings that apply, without secrets; the others need a restart."""
 
 
 def add(nouns: Subparsers) -> None:
     noun = nouns.add_parser("broker", help="show figures and settings of a server, and change settings")
     verbs = noun.add_subparsers(title="verbs", metavar="VERB", required=True)
-    asking_command(verbs, "stats", "show clients, rates and memory", STATS, stats)
+    parser = asking_command(verbs, "stats", "show clients, rates and memory", STATS, stats)
+    parser.add_argument("--topics", action="store_true", help="also each topic; the answer can be large")
     parser = asking_command(verbs, "options", "show or change settings at run time", OPTIONS, change)
     parser.add_argument("values", nargs="*", metavar="NAME=VALUE", type=assignment)
     parser.add_argument("--restore", action="append", default=[], metavar="NAME", help="as configured")
+    parser.add_argument("--all", action="store_true", help="also settings that need a restart")
 
 
 def assignment(text: str) -> tuple[str, str]:
@@ -49,7 +54,36 @@ def stats(options: argparse.Namespace) -> int:
     http = server_of(options)
     load = http.get("/admin/v2/broker-stats/load-report")
     namespaces = http.get("/admin/v2/broker-stats/metrics")
-    return tell(options, {"load": load, "namespaces": namespaces}, "\n".join(lines(load, namespaces)))
+    answer, words = {"load": load, "namespaces": namespaces}, lines(load, namespaces)
+    if options.topics:
+        answer["topics"] = {
+            topic: stats
+            for bundles in http.get("/admin/v2/broker-stats/topics").values()
+            for kinds in bundles.values()
+            for topics in kinds.values()
+            for topic, stats in topics.items()
+        }
+        words += topic_lines(answer["topics"])
+    return tell(options, answer, "\n".join(words))
+
+
+def topic_lines(topics: dict[str, dict[str, Any]]) -> list[str]:
+    """Return a table of topics, the busiest first."""
+    rows = [
+        (
+            short(name),
+            *(f"{each[rate]:,.0f}" for rate in ("msgRateIn", "msgRateOut")),
+            sum(one["msgBacklog"] for one in each["subscriptions"].values()),
+            size_words(each["storageSize"]),
+        )
+        for name, each in sorted(topics.items(), key=busy)
+    ]
+    return ["", *text_table(("TOPIC", "IN/S", "OUT/S", "BACKLOG", "SIZE"), rows)] if rows else []
+
+
+def busy(of: tuple[str, dict[str, Any]]) -> tuple[float, str]:
+    """Order topics by their rates, then by name."""
+    return -(of[1]["msgRateIn"] + of[1]["msgRateOut"]), of[0]
 
 
 def lines(load: dict[str, Any], namespaces: list[dict[str, Any]]) -> list[str]:
@@ -82,7 +116,7 @@ def change(options: argparse.Namespace) -> int:
     for name in options.restore:
         http.send("DELETE", f"{SETTINGS}/{quoted(name)}")
     applied, changed = http.get(f"{SETTINGS}/runtime"), http.get(f"{SETTINGS}/values")
-    found = {name: applied[name] for name in http.get(SETTINGS)}
+    found = applied if options.all else {name: applied[name] for name in http.get(SETTINGS)}
     rows = [
         f"{name:34} {value}" + ("  (not as configured)" if name in changed else "")
         for name, value in found.items()

@@ -1,8 +1,9 @@
-"""`holdfast namespace ls|create|clear|unsubscribe|missing|unload`: namespaces of topics."""
+"""`holdfast namespace ls|create|clear|unsubscribe|missing|bundles|unload`: namespaces of topics."""
 
 from __future__ import annotations
 
 import argparse
+import itertools
 from typing import TYPE_CHECKING
 
 from holdfast.cli import parsing, rights
@@ -31,6 +32,10 @@ Shows how a topic that does not exist is created when a client names it, or sets
 it: --create no, --create yes, or --create yes --partitions N. With --create
 default, the settings of the server decide."""
 
+BUNDLES = """\
+Lists the bundles of a namespace. There is always one: each topic has an owner of
+its own. Tools of Pulsar ask for them."""
+
 UNLOAD = """\
 Closes the producers and consumers of all topics of a namespace, in a cluster at
 every member. Their clients reconnect, and nothing is lost."""
@@ -56,6 +61,8 @@ def add(nouns: Subparsers) -> None:
     )
     parser.add_argument("--partitions", type=int, default=0, metavar="N", help="partitions of a new topic")
     rights.add_to_namespace(verbs)
+    parser = asking_command(verbs, "bundles", "list the bundles of a namespace", BUNDLES, bundles)
+    parser.add_argument("name", metavar="TENANT/NAMESPACE", type=parsing.namespace)
     parser = asking_command(verbs, "unload", "let all clients reconnect", UNLOAD, unload)
     parser.add_argument("name", metavar="TENANT/NAMESPACE", type=parsing.namespace)
 
@@ -104,6 +111,13 @@ async def missing(broker: Broker, options: argparse.Namespace) -> int:
     words = f"created with {found.partitions} partitions" if found.is_partitioned else "created"
     answer = {"name": options.name, "create": found.allow, "partitions": found.partitions}
     return tell(options, answer, words if found.allow else "not created: clients are refused")
+
+
+def bundles(options: argparse.Namespace) -> int:
+    found = server_of(options).get(f"/admin/v2/namespaces/{options.name}/bundles")
+    ends = found["boundaries"]
+    names = [f"{first}_{end}" for first, end in itertools.pairwise(ends)]
+    return tell(options, names, "\n".join(names))
 
 
 def unload(options: argparse.Namespace) -> int:

@@ -17,8 +17,8 @@ from holdfast.broker import AutoCreation, LedgerStats, SubscriptionStats, TopicS
 from holdfast.cli.parsing import Usage
 from holdfast.cli.positions import Place
 from holdfast.cli.remote_exchanges import RemoteExchanges
-from holdfast.cli.remote_http import Http, milliseconds, path_of, quoted, restored
-from holdfast.cli.remote_rights import RemoteRights, lives_of, set_lives
+from holdfast.cli.remote_http import Http, due_of, milliseconds, path_of, quoted, restored
+from holdfast.cli.remote_rights import RemoteRights, delayed_of, lives_of, set_delayed, set_lives
 from holdfast.client import LATEST, Client, Consumer, Producer, Reader
 from holdfast.ids import MessageId
 from holdfast.names import no_subscription, topic_name
@@ -130,6 +130,14 @@ class RemoteAdmin(RemoteExchanges, RemoteRights):
 
     # -- topics ----------------------------------------------------------------------------------------
 
+    def non_persistent_topics(self) -> list[str]:
+        return sorted(
+            topic
+            for tenant in self._http.get("/admin/v2/tenants")
+            for namespace in self._http.get(f"/admin/v2/namespaces/{quoted(tenant)}")
+            for topic in self._http.get(f"/admin/v2/non-persistent/{namespace}")
+        )
+
     def topics(self) -> list[str]:
         return sorted(
             topic
@@ -206,6 +214,9 @@ class RemoteAdmin(RemoteExchanges, RemoteRights):
         at = self._http.send("POST", path_of(name) + "/terminate")
         return MessageId(at["ledgerId"], at["entryId"])
 
+    async def trim(self, name: str) -> None:
+        self._http.send("POST", path_of(name) + "/trim")
+
     async def truncate(self, name: str) -> None:
         self._http.send("DELETE", path_of(name) + "/truncate")
 
@@ -262,18 +273,7 @@ class RemoteAdmin(RemoteExchanges, RemoteRights):
         if "last_value" in policies:
             on = policies["last_value"]
             self._http.send("DELETE" if on is None else "POST", at + "/lastValue", on)
-        if policies.keys() & set(DELAYED):
-            found = delayed_of(self._http.get(at + "/delayedDelivery")) | policies
-            body_ = {
-                "active": found["delayed_delivery"],
-                "tickTime": None
-                if found["delayed_tick_s"] is None
-                else round(found["delayed_tick_s"] * 1000),
-                "maxDeliveryDelayInMillis": None
-                if found["delayed_most_s"] is None
-                else round(found["delayed_most_s"] * 1000),
-            }
-            self._http.send("POST", at + "/delayedDelivery", body_)
+        set_delayed(self._http, at, policies)
 
     # -- subscriptions ---------------------------------------------------------------------------------
 
@@ -346,22 +346,26 @@ class RemoteAdmin(RemoteExchanges, RemoteRights):
             start = MessageId(found["ledgerId"], found["entryId"])
         return Reader(client_of(self._http, topic), topic_name(topic), start, receiver_queue)
 
+    async def get(self, topic: str, id: MessageId) -> TopicMessage:  # noqa: A002  # as in the broker
+        found = self._message(f"{path_of(topic)}/ledger/{id.ledger}/entry/{id.entry}")
+        if id.batch >= len(found):
+            raise errors.NotFound(f"{topic_name(topic)} has no message {id}; see `topic peek`")
+        return found[max(id.batch, 0)]
+
+    async def delivery_time(self, topic: str, id: MessageId) -> datetime | None:  # noqa: A002
+        at = f"{path_of(topic)}/ledger/{id.ledger}/entry/{id.entry}"
+        return due_of(self._http.raw("GET", at, None, {})[1])
+
+    async def time_of(self, topic: str, time: datetime) -> MessageId:
+        found = self._http.get(f"{path_of(topic)}/messageid/{milliseconds(time)}")
+        return MessageId(found["ledgerId"], found["entryId"])
+
+    def last_id(self, topic: str) -> MessageId:
+        found = self._http.get(f"{path_of(topic)}/lastMessageId")
+        return MessageId(found["ledgerId"], found["entryId"])
+
     def _message(self, path: str) -> list[TopicMessage]:
         return restored(*self._http.raw("GET", path, None, {}))
-
-
-DELAYED = ("delayed_delivery", "delayed_tick_s", "delayed_most_s")
-
-
-def delayed_of(answer: dict[str, Any] | None) -> dict[str, Any]:
-    """Return the policies of delivery times, as the server gives them."""
-    found = answer or {}
-    tick_ms, most_ms = found.get("tickTime"), found.get("maxDeliveryDelayInMillis")
-    return {
-        "delayed_delivery": found.get("active"),
-        "delayed_tick_s": None if tick_ms is None else tick_ms / 1000,
-        "delayed_most_s": None if most_ms is None else most_ms / 1000,
-    }
 
 
 NOT_REMOTE = {"roll_bytes": "--roll-size", "roll_entries": "--roll-entries", "roll_age_s": "--roll-age"}

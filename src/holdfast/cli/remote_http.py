@@ -9,7 +9,7 @@ import ssl
 import urllib.error
 import urllib.parse
 import urllib.request
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from holdfast import errors
@@ -169,6 +169,12 @@ def restored(data: bytes, headers: dict[str, str]) -> list[TopicMessage]:
     return messages_of(at, entry_of(_metadata(told), data, told.get("compression", "NONE")))
 
 
+def due_of(headers: dict[str, str]) -> datetime | None:
+    """Return the delivery time of an entry that came by HTTP."""
+    time = headers.get("x-pulsar-deliver-at-time")
+    return None if time is None or time.isdecimal() else datetime.fromisoformat(time).astimezone(UTC)
+
+
 def _metadata(told: dict[str, str]) -> pb.MessageMetadata:
     """Restore the metadata of an entry that came by HTTP."""
     properties = json.loads(told.get("property", "{}")).items()
@@ -179,6 +185,8 @@ def _metadata(told: dict[str, str]) -> pb.MessageMetadata:
         event_time=_ms(told.get("event-time")),
         properties=[pb.KeyValue(key=key, value=text) for key, text in properties],
     )
+    if "deliver-at-time" in told:
+        found.deliver_at_time = _ms(told["deliver-at-time"])
     if "partition-key" in told:
         found.partition_key = told["partition-key"]
         found.partition_key_b64_encoded = told.get("partition-key-b64-encoded") == "true"
@@ -188,4 +196,6 @@ def _metadata(told: dict[str, str]) -> pb.MessageMetadata:
 
 
 def _ms(time: str | None) -> int:
-    return milliseconds(datetime.fromisoformat(time)) if time else 0
+    if not time or time.isdecimal():  # beyond the year 9999
+        return int(time or 0)
+    return milliseconds(datetime.fromisoformat(time))

@@ -18,8 +18,34 @@ LIVES = (
 )
 MB = 1 << 20
 _TYPES = {"Exclusive": "exclusive", "Failover": "failover", "Shared": "shared", "Key_Shared": "key_shared"}
-_OF_NAMESPACES = {"retention_bytes", "retention_s", "ttl_s", "deduplication", *LIVES}
+DELAYED = ("delayed_delivery", "delayed_tick_s", "delayed_most_s")
+_OF_NAMESPACES = {"retention_bytes", "retention_s", "ttl_s", "deduplication", *DELAYED, *LIVES}
 """Settings of namespaces that a server offers by HTTP to commands."""
+
+
+def delayed_of(answer: dict[str, Any] | None) -> dict[str, Any]:
+    """Return the policies of delivery times, as the server gives them."""
+    found = answer or {}
+    tick_ms, most_ms = found.get("tickTime"), found.get("maxDeliveryDelayInMillis")
+    return {
+        "delayed_delivery": found.get("active"),
+        "delayed_tick_s": None if tick_ms is None else tick_ms / 1000,
+        "delayed_most_s": None if most_ms is None else most_ms / 1000,
+    }
+
+
+def set_delayed(http: Http, at: str, policies: Mapping[str, Any]) -> None:
+    """Set those policies of delivery times that are given, of a namespace or a topic."""
+    if policies.keys().isdisjoint(DELAYED):
+        return
+    wanted = {**delayed_of(http.get(f"{at}/delayedDelivery")), **policies}
+    tick_s, most_s = wanted["delayed_tick_s"], wanted["delayed_most_s"]
+    body = {
+        "active": wanted["delayed_delivery"],
+        "tickTime": None if tick_s is None else round(tick_s * 1000),
+        "maxDeliveryDelayInMillis": None if most_s is None else round(most_s * 1000),
+    }
+    http.send("POST", f"{at}/delayedDelivery", body)
 
 
 def lives_of(http: Http, at: str) -> dict[str, Any]:
@@ -86,6 +112,7 @@ class RemoteRights:
                 "ttl_s": ttl,
                 "deduplication": self._http.get(f"{at}/deduplication"),
             }
+            | delayed_of(self._http.get(f"{at}/delayedDelivery"))
             | lives_of(self._http, at)
         )
 
@@ -110,6 +137,7 @@ class RemoteRights:
             self._change(f"{at}/messageTTL", None if seconds is None else math.ceil(seconds))
         if "deduplication" in policies:
             self._change(f"{at}/deduplication", policies["deduplication"])
+        set_delayed(self._http, at, policies)
         set_lives(self._http, at, policies)
 
     def _change(self, path: str, body: object) -> None:

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from holdfast.cli import parsing
 from holdfast.cli.data import data_command, find_topic
@@ -274,17 +274,30 @@ def rendered(message: TopicMessage, options: argparse.Namespace) -> bytes:
 async def peek(broker: Broker, options: argparse.Namespace) -> int:
     full = find_topic(broker, options.name)
     messages = await broker.admin.examine(full, options.start, options.count)
-    return show(messages, options, "no message there")
+    return show(messages, options, "no message there", await delivery_times(broker, full, messages))
 
 
-def show(messages: Sequence[TopicMessage], options: argparse.Namespace, nothing: str) -> int:
+Due: TypeAlias = dict[tuple[int, int], datetime]
+"""The delivery times of entries, by ledger and entry; without those that have none."""
+
+
+async def delivery_times(broker: Broker, topic: str, messages: Sequence[TopicMessage]) -> Due:
+    """Return when messages are due; messages of a batch have one time."""
+    entries = {(each.ledger, each.entry): each.id for each in messages}
+    found = {at: await broker.admin.delivery_time(topic, each) for at, each in entries.items()}
+    return {at: time for at, time in found.items() if time is not None}
+
+
+def show(messages: Sequence[TopicMessage], options: argparse.Namespace, nothing: str, due: Due) -> int:
     for message in messages:
         data = bytes(message.data)
         shown = data[: options.bytes]
+        time = due.get((message.ledger, message.entry))
         if options.json:
-            print_json({**record_of(message), **data_record(shown, len(shown) == len(data))})
+            at = {"deliver_at": time.isoformat() if time else None}
+            print_json({**record_of(message), **at, **data_record(shown, len(shown) == len(data))})
         else:
-            print("\n".join([head(message, len(data)), *dump(shown)]))
+            print("\n".join([head(message, len(data), time), *dump(shown)]))
             if len(shown) < len(data):
                 print(f"  … {plural(len(data) - len(shown), 'more byte')}")
     if not messages and not options.json:
@@ -307,11 +320,13 @@ def record_of(message: TopicMessage) -> dict[str, Any]:
     }
 
 
-def head(message: TopicMessage, length: int) -> str:
+def head(message: TopicMessage, length: int, due: datetime | None) -> str:
     parts = [str(message.id), plural(length, "byte")]
     if message.publish_time:
         age = max(0.0, (datetime.now(UTC) - message.publish_time).total_seconds())
         parts.append(f"published {age_words(age)} ago")
+    if due:
+        parts.append(f"due {due.isoformat(timespec='milliseconds')}")
     if message.key:
         parts.append(f"key {text_of(message.key)}")
     parts += [f"{name}={value}" for name, value in (message.properties or {}).items()]

@@ -200,7 +200,8 @@ def stats_lines(topic: str, found: SubscriptionStats) -> list[str]:
 async def peek(broker: Broker, options: argparse.Namespace) -> int:
     full, name = find_subscription(broker, options.topic, options.name)
     messages = await broker.admin.peek(full, name, options.count)
-    return stream.show(messages, options, f"{name} has acknowledged everything")
+    due = await stream.delivery_times(broker, full, messages)
+    return stream.show(messages, options, f"{name} has acknowledged everything", due)
 
 
 async def skip(broker: Broker, options: argparse.Namespace) -> int:

@@ -1,15 +1,16 @@
 """`holdfast topic ls|create|stats|set|terminate|truncate|rm`: the topics of a data directory.
 
-`stream` and `moving` have the verbs for messages, `partitioning` that for partitioned topics.
+`stream`, `moving` and `inspecting` have the verbs for messages, `partitioning` that for partitioned topics.
 """
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from holdfast.cli import expiring, moving, parsing, partitioning, rights, stream
+from holdfast.cli import expiring, inspecting, moving, parsing, partitioning, rights, stream
 from holdfast.cli.asking import asking_command, server_of
 from holdfast.cli.data import data_command, find_topic, short
 from holdfast.cli.output import print_json, tell
@@ -20,6 +21,10 @@ from holdfast.formatting import plural, size_words, text_table
 
 if TYPE_CHECKING:
     from holdfast.broker import Broker, SubscriptionStats, TopicStats
+
+LS = """\
+Lists the topics, one per line. With --non-persistent those of a server that keep
+no messages: they exist while clients use them, and each member knows its own."""
 
 CREATE = """\
 Creates topics, and the data directory if it is missing. `orders` is short for
@@ -46,7 +51,10 @@ Their clients reconnect, and nothing is lost."""
 def add(nouns: Subparsers) -> None:
     noun = nouns.add_parser("topic", help="list, create, produce to, consume from and delete topics")
     verbs = noun.add_subparsers(title="verbs", metavar="VERB", required=True)
-    data_command(verbs, "ls", "list topics", "Lists the topics, one per line.", ls)
+    parser = data_command(verbs, "ls", "list topics", LS, ls)
+    parser.add_argument(
+        "--non-persistent", action="store_true", help="those that keep no messages, of a server"
+    )
 
     parser = data_command(verbs, "create", "create topics", CREATE, create, makes=True)
     parser.add_argument("names", nargs="+", metavar="TOPIC", type=parsing.topic)
@@ -77,6 +85,7 @@ def add(nouns: Subparsers) -> None:
 
     stream.add(verbs)
     moving.add(verbs)
+    inspecting.add(verbs)
     rights.add_to_topic(verbs)
 
     parser = data_command(verbs, "terminate", "end a topic: no further publish", TERMINATE, terminate)
@@ -165,6 +174,12 @@ def policies_of(options: argparse.Namespace) -> dict[str, Any]:
 
 
 async def ls(broker: Broker, options: argparse.Namespace) -> int:
+    if options.non_persistent:
+        known: Callable[[], list[str]] | None = getattr(broker.admin, "non_persistent_topics", None)
+        if known is None:
+            raise Usage("--non-persistent needs --server URL: a directory keeps no such topic")
+        names = known()
+        return tell(options, names, "\n".join(names) if names else "no non-persistent topics")
     found = [broker.admin.topic_stats(name) for name in broker.admin.topics()]
     answers: list[dict[str, Any]] = [
         {

@@ -289,6 +289,21 @@ def test_a_message_comes_with_all_that_belongs_to_it(http: HttpWorld, shop: str)
     assert "X-Evil" not in found.headers
 
 
+def test_a_message_comes_with_its_delivery_time(http: HttpWorld) -> None:
+    topic = http.topic(subscription="s")
+
+    async def fill() -> None:
+        async with http.broker.producer(topic.rpartition("/")[2]) as p:
+            await p.send(b"later", deliver_at=2_177_550_245_678_000_000)
+            await p.send(b"now")
+
+    http.run(fill())
+    for path in ("examinemessage?initialPosition=earliest", "subscription/s/position/1"):
+        headers = http.ask("GET", f"{topic}/{path}").headers
+        assert headers["X-Pulsar-deliver-at-time"] == "2039-01-02T03:04:05.678+00:00"
+    assert "X-Pulsar-deliver-at-time" not in http.ask("GET", f"{topic}/examinemessage").headers
+
+
 def test_messages_by_their_place(http: HttpWorld, shop: str) -> None:
     ledger = ledger_of(http, shop)
     for path, body in {

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast._core import TopicMessage
+from holdfast._core import TopicMessage, parse_entry
 from holdfast.broker.api.bulk_admin import BulkAdmin
 from holdfast.broker.api.consumer import Start
 from holdfast.broker.api.exchange_admin import ExchangeAdmin
@@ -35,7 +35,7 @@ from holdfast.broker.state import SILENT, Policies, SubscriptionState, Tenant
 from holdfast.broker.telemetry.stats import LedgerStats, SubscriptionStats, TopicStats
 from holdfast.broker.topic import Topic
 from holdfast.broker.topic_policies import MODES, TYPES
-from holdfast.errors import Busy, Misuse, NotFound
+from holdfast.errors import Busy, Corrupt, Misuse, NotFound
 from holdfast.formatting import plural
 from holdfast.ids import EARLIEST, LATEST, MessageId
 from holdfast.names import any_topic_name, checked_name, topic_name
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from holdfast.broker.broker import Broker
 
 PEEK_BYTES = 8 << 20
+YEAR_10000_MS = 253_402_300_800_000
 
 
 class Admin(BulkAdmin, ExchangeAdmin, RightsAdmin):
@@ -348,6 +349,24 @@ class Admin(BulkAdmin, ExchangeAdmin, RightsAdmin):
         if index >= len(found):
             raise NotFound(f"{where.name} has no message {id}; see `examine` or `topic peek`")
         return found[index]
+
+    async def delivery_time(self, topic: str, id: MessageId) -> datetime | None:  # noqa: A002
+        """Return the delivery time of a message; None: none, or beyond the year 9999.
+
+        Subscriptions of the types Shared and Key_Shared get the message then, others at once.
+
+        Raises:
+            NotFound: the message does not exist, or was trimmed.
+        """
+        where = self._topic(topic)
+        ordinal = where.ordinal_of(id)
+        if ordinal >= where.visible or where.id_of(ordinal) != (id.ledger, id.entry, -1):
+            raise NotFound(f"{where.name} has no message {id}; see `examine` or `topic peek`")
+        try:
+            due_ms = parse_entry((await where.read(ordinal, 1, PEEK_BYTES)).entry(0)).deliver_at_ms
+        except Corrupt:  # a client published bytes that are not a message
+            return None
+        return datetime.fromtimestamp(due_ms / 1000, UTC) if 0 < due_ms < YEAR_10000_MS else None
 
     async def time_of(self, topic: str, time: datetime | int) -> MessageId:
         """Return the id of the first message from a time on, or the last id."""

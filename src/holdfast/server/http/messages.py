@@ -119,6 +119,8 @@ def _common(info: EntryInfo | TopicMessage) -> dict[str, object]:
 
 def _headers(info: EntryInfo) -> dict[str, str]:
     found = _common(info)
+    if info.deliver_at_ms > 0:
+        found["deliver-at-time"] = moment(info.deliver_at_ms * 1_000_000)
     if info.batch:
         found["num-batch-message"] = info.messages
         found["batch-size"] = len(info.payload)
