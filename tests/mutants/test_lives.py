@@ -15,7 +15,7 @@ import pytest
 from holdfast.broker import ageing, lives, state_codec, state_extras, uptime
 from holdfast.broker.ageing import Ageing
 from holdfast.broker.events import PermissionSet, PropertiesSet, partitions, topics
-from holdfast.broker.events import lives as events
+from holdfast.broker.events import expiry as events
 from holdfast.broker.events.outcomes import Done
 from holdfast.broker.partitions import partitions_of
 from holdfast.broker.permissions import Permissions
