@@ -13,11 +13,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
 from holdfast.broker.dispatch.pacing import Bucket, Pace, admitted, replaced
 from holdfast.broker.events import BacklogCheck, BacklogEvict, PoliciesChanged
+from holdfast.broker.events.maximums import require_quota
 from holdfast.broker.limit_options import EVICTION, LIMIT_OPTIONS
 from holdfast.broker.options import BrokerOptions, age_ns
 from holdfast.broker.topic_policies import SILENT, Policies
@@ -166,20 +168,37 @@ class Limiting:
         return None if rates is None else rates.publish
 
     async def admit_publish(self, topic: Topic, messages: list[bytes]) -> None:
-        """Check the sizes of messages, and wait until their topic's publish rate allows them.
+        """Check the sizes of messages, and wait until the publish rate allows them.
 
         Raises:
             Misuse: a message is larger than the topic allows.
+            QuotaExceeded: the backlog of the topic exceeds its quota, which has ended its producers.
         """
+        self.require_quota(topic)
         most = self.of(topic).message_bytes_max
         if most and (largest := max(map(len, messages))) > most:
             raise Misuse(
                 f"a message of {largest} bytes to {topic.name}; the policy message_bytes_max allows {most}. "
                 "Nothing was published"
             )
+        await self.admit_rate(topic, len(messages), sum(map(len, messages)))
+
+    def run_most(self, topic: Topic) -> tuple[float, float]:
+        """Return the most messages and bytes of one publish: those of a second.
+
+        Else one long list would delay the other producers for as long as it takes itself.
+        """
+        bucket = self.publish_bucket(topic)
+        if bucket is None:
+            return math.inf, math.inf
+        messages, size = (rate or math.inf for rate in bucket.rates)
+        return messages, size
+
+    async def admit_rate(self, topic: Topic, messages: int, size: int) -> None:
+        """Wait until the publish rate of a topic allows so many messages and bytes."""
         bucket = self.publish_bucket(topic)
         if bucket is not None:
-            await admitted(self._broker.clock, bucket, len(messages), sum(map(len, messages)))
+            await admitted(self._broker.clock, bucket, messages, size)
 
     def admit_subscribe(self, topic: Topic, who: str) -> None:
         """Count a subscribe of one consumer.
@@ -223,6 +242,10 @@ class Limiting:
         """Return how often publishes to a topic had to wait for its rate."""
         rates = self._rates.get(topic.id)
         return 0 if rates is None or rates.publish is None else rates.publish.waits
+
+    def require_quota(self, topic: Topic) -> None:
+        """Raise QuotaExceeded or QuotaHold if the topic's backlog stops its producers."""
+        require_quota(topic.state)
 
     # -- quotas ----------------------------------------------------------------------------------------
 

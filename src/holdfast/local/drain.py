@@ -300,8 +300,9 @@ class Segment:
         while start < len(messages):
             run = list[tuple[int, int, bytes]]()
             size, count, damage = 0, 0, None
+            most, room = self._broker.limiting.run_most(self.topic)
             for at in range(start, len(messages)):
-                if run and size + len(entries[at]) > RUN_BYTES:
+                if run and (count >= most or size + len(entries[at]) > min(room, RUN_BYTES)):
                     break
                 held = self._messages_in(messages[at].position, entries[at])
                 if isinstance(held, Corrupt):
@@ -312,6 +313,7 @@ class Segment:
                 run.append((self._taken, 1, entries[at]))
                 size += len(entries[at])
             if run:
+                await self._broker.limiting.admit_rate(self.topic, count, size)
                 await self._publish(run, size)
                 last, _, entry = run[-1]
                 self.account.confirm(last + (len(entry) + _HEADER + _GRANULE - 1) // _GRANULE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Sequence
 from datetime import datetime
 from types import TracebackType
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self, get_args
 from holdfast.broker import policy
 from holdfast.broker.dispatch.types import require_delay
 from holdfast.broker.state import Access
-from holdfast.errors import Closed, HoldfastError, Misuse
+from holdfast.errors import Closed, Fenced, HoldfastError, Misuse
 from holdfast.ids import MessageId
 from holdfast.names import checked_name
 
@@ -138,6 +139,7 @@ class Producer:
         Raises:
             NoSpace: the disk is full; nothing was published.
             Fenced: another producer has exclusive access; open a new one.
+            QuotaExceeded: the topic's backlog exceeds its quota, so its producers were closed.
             Closed: the broker has stopped. Whether the message was stored is not known.
         """
         run = cut_run([data], 0, self._topic_name)
@@ -145,7 +147,7 @@ class Producer:
             future = await self._publish(
                 run, key, properties, event_time, ordering_key, sequence, deliver_at, deliver_after
             )
-        published = await future
+        published = await self._outcome(future)
         return MessageId(-1, -1) if published.duplicates else published.first
 
     async def send_many(
@@ -164,7 +166,7 @@ class Producer:
         for future, count in await self._publish_runs(
             data, key, properties, event_time, sequence, deliver_at, deliver_after
         ):
-            ids += (await future).ids(count, self._batch)
+            ids += (await self._outcome(future)).ids(count, self._batch)
         return ids
 
     async def publish(
@@ -183,7 +185,7 @@ class Producer:
         for future, _ in await self._publish_runs(
             data, key, properties, event_time, sequence, deliver_at, deliver_after
         ):
-            stored += (await future).count
+            stored += (await self._outcome(future)).count
         return stored
 
     async def post(
@@ -238,7 +240,7 @@ class Producer:
         start = 0
         async with self._order:
             while start < len(data):
-                run = cut_run(data, start, self._topic_name)
+                run = self._paced(cut_run(data, start, self._topic_name))
                 at = None if sequence is None else sequence + start
                 published = self._publish(
                     run, key, properties, event_time, None, at, deliver_at, deliver_after
@@ -246,6 +248,32 @@ class Producer:
                 runs.append((await published, len(run)))
                 start += len(run)
         return runs
+
+    async def _outcome(self, future: asyncio.Future[Any]) -> Any:
+        """Wait until a run is durable; if a backlog quota prevents it, raise that."""
+        try:
+            return await future
+        except Fenced:
+            topic = self._broker.topics.get(self._topic)
+            if topic is not None:
+                self._broker.limiting.require_quota(topic)
+            raise
+
+    def _paced(self, run: list[bytes]) -> list[bytes]:
+        """Return as much of a run as the topic's publish rate allows in a second."""
+        topic = self._broker.topics.get(self._topic)
+        if topic is None:
+            return run
+        most, room = self._broker.limiting.run_most(topic)
+        if most == room == math.inf:
+            return run
+        count = size = 0
+        for each in run:
+            size += len(each)
+            if count and (count >= most or size > room):
+                break
+            count += 1
+        return run[:count]
 
     async def _publish(
         self,

@@ -1,11 +1,13 @@
 """Rates: how many messages and bytes may pass in a time.
 
-A bucket fills at its rate up to a burst. Takers may overdraw it. Each waits until its own debt is
-paid. So they pass in the order in which they took, and none waits for ever (**I322**). Waits are of the
-monotonic clock. A change of the rate ends all waits.
+A bucket fills at its rate up to a burst. Takers may overdraw it: each waits until its own debt is paid. So
+they pass in the order in which they took, and none waits for ever (**I322**). Waits are of the monotonic
+clock, and need no look before their end. A change of the rate ends all waits at once.
 """
 
 from __future__ import annotations
+
+import asyncio
 
 from holdfast.system import Clock
 
@@ -14,9 +16,6 @@ STEPS_S = 20
 
 READ_MOST = 1000
 """Entries of one read, at any rate."""
-
-SLICE_S = 1.0
-"""Longest wait before the next look at the clock, and at a changed rate."""
 
 
 class Bucket:
@@ -37,6 +36,8 @@ class Bucket:
         """How often a taker had to wait."""
         self.retired = False
         """It was replaced: takers need not wait any more."""
+        self.sleeps: set[asyncio.Future[None]] = set()
+        """Of the takers that wait."""
         self._clock = clock
         self._burst_ns = int(period_s * 1e9)
         now = clock.monotonic_ns()
@@ -70,6 +71,8 @@ class Bucket:
     def retire(self) -> None:
         """End all waits: another bucket takes its place."""
         self.retired = True
+        for each in self.sleeps:
+            each.cancel()
 
 
 class Pace:
@@ -104,14 +107,18 @@ class Pace:
 
 
 async def paid(clock: Clock, delay_s: float, *buckets: Bucket) -> None:
-    """Wait for a time, in slices; a retired bucket ends the wait.
-
-    Slices are counted as slept. So a clock that jumps does not prolong the wait.
-    """
-    while delay_s > 0 and not any(each.retired for each in buckets):
-        slice_s = min(delay_s, SLICE_S)
-        await clock.sleep(slice_s)
-        delay_s -= slice_s
+    """Wait for a time; a bucket that is retired ends the wait."""
+    if delay_s <= 0 or any(each.retired for each in buckets):
+        return
+    sleep = asyncio.ensure_future(clock.sleep(delay_s))
+    for each in buckets:
+        each.sleeps.add(sleep)
+    try:
+        await asyncio.wait([sleep])
+    finally:
+        sleep.cancel()
+        for each in buckets:
+            each.sleeps.discard(sleep)
 
 
 async def admitted(clock: Clock, bucket: Bucket, messages: int, size: int) -> None:
