@@ -39,6 +39,10 @@ STEPS_MAX, STEPS_PER_BYTE = 20_000, 2
 
 Events are applied on the loop of the broker, of all members at once.
 """
+COPIES_MAX, BYTES_PER_COPY = 1000, 10
+"""Copies of one entry, and the bytes of it that allow one more: a batch has many messages."""
+COPIED_BYTES_MAX = 128 << 20
+"""Bytes of all copies of one entry."""
 
 
 class Counts(msgspec.Struct, array_like=True):

@@ -41,6 +41,7 @@ from holdfast.errors import (
     Unsupported,
 )
 from holdfast.names import topic_name
+from tests.kit.broker.copied_often import copied_often
 from tests.kit.broker.events import Publish, Rig, nothing_happens, refused
 
 X = topic_name("x")
@@ -313,6 +314,11 @@ def test_a_key_that_takes_too_many_steps_is_refused(rig: Rig) -> None:
     assert end(rig, topic) == before
     assert rig.state.exchanges.all[x].steps < STEPS_MAX + STEPS_PER_BYTE * 5000 + 1100
     assert publish(rig, x, entry("a.a", count=1000), sequence=2).count == 1
+
+
+def test_copies_of_an_entry_are_bounded(rig: Rig) -> None:
+    """Else a message of 100 bytes to 10,000 topics takes a thousand times the work that it weighs."""
+    copied_often(rig)
 
 
 def test_a_fanout_reads_nothing(rig: Rig) -> None:

@@ -14,9 +14,18 @@ from holdfast.broker.events.base import Context, Event, event
 from holdfast.broker.events.notices import ExchangeAdded
 from holdfast.broker.events.outcomes import NO_ID, Done, Published, TopicCreated
 from holdfast.broker.events.topics import delete_topic
-from holdfast.broker.exchanges import STEPS_MAX, STEPS_PER_BYTE, ExchangeState, checked_key, checked_kind
+from holdfast.broker.exchanges import (
+    BYTES_PER_COPY,
+    COPIED_BYTES_MAX,
+    COPIES_MAX,
+    STEPS_MAX,
+    STEPS_PER_BYTE,
+    ExchangeState,
+    checked_key,
+    checked_kind,
+)
 from holdfast.broker.state import BrokerState, TopicState
-from holdfast.errors import Busy, Exists, Fenced, HoldfastError, Misuse, NotFound, Terminated
+from holdfast.errors import Busy, Exists, Fenced, HoldfastError, Misuse, NotFound, Terminated, Unsupported
 from holdfast.formatting import plural
 from holdfast.ids import require_left
 from holdfast.names import namespace_of, topic_name
@@ -189,6 +198,8 @@ class Routing:
         self._counts: list[tuple[ExchangeState, str, int]] = []
         self._steps = 0
         """Steps through patterns that the keys of the current entry may still take."""
+        self._copies = self._bytes = 0
+        """Copies that may still be made of the current entry, and their bytes."""
 
     def to_topic(self, topic: int, entry: bytes) -> None:
         """Append an entry to one topic."""
@@ -202,16 +213,22 @@ class Routing:
 
         Raises:
             Misuse: the entry cannot be parsed.
-            Unsupported: keys decide, and those of the batch cannot be read, or take too many steps.
+            Unsupported: keys decide, and those of the batch cannot be read, or take too many steps. Or the
+                bindings ask for too many copies (**I247**).
         """
         self._steps = STEPS_MAX + STEPS_PER_BYTE * len(entry)
+        self._allow_copies(entry)
         alternate = self._state.exchanges.all.get(exchange.alternate)
         parts: Iterable[tuple[str, bytes]] = [("", entry)]
         if exchange.by_key or (alternate is not None and alternate.by_key and not self._open(exchange, "")):
             keys = keys_of(entry)
             parts = [(keys[0], entry)] if len(set(keys)) == 1 else split(entry)
+            self._allow_copies(entry)  # the look for an open topic has counted
         for key, part in parts:
             self._pass_on(exchange, alternate, key, part)
+
+    def _allow_copies(self, entry: bytes) -> None:
+        self._copies, self._bytes = COPIES_MAX + len(entry) // BYTES_PER_COPY, COPIED_BYTES_MAX
 
     def _pass_on(
         self, exchange: ExchangeState, alternate: ExchangeState | None, key: str, entry: bytes
@@ -229,6 +246,12 @@ class Routing:
             self._counts.append((exchange, "alternate", 0))
             topics = self._open(alternate, key)
             self._counts.append((alternate, "routed" if topics else "dropped", len(topics)))
+        self._bytes -= len(topics) * len(entry)
+        if self._bytes < 0:
+            raise Unsupported(
+                f"the copies of an entry for {plural(len(topics), 'topic')} have over {COPIED_BYTES_MAX} "
+                f"bytes in all, and it has {len(entry)}; publish smaller messages, or bind fewer topics"
+            )
         if topics:
             self._appends.append((entry, topics))
             self._more.update(topics)
@@ -237,6 +260,13 @@ class Routing:
         """Return the topics of a key that accept entries."""
         found = exchange.match(key, self._steps)
         self._steps -= exchange.steps
+        self._copies -= len(found)  # also of terminated topics: each is looked at
+        if self._copies < 0:
+            raise Unsupported(
+                f"the bindings of {self._state.topics[exchange.id].name} need too many copies of an entry, "
+                f"more than {COPIES_MAX} and one for each {BYTES_PER_COPY} bytes of it; bind fewer topics, "
+                "or publish smaller batches"
+            )
         return [each for each in found if not self._state.topics[each].terminated]
 
     def require_room(self) -> None:
