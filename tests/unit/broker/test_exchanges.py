@@ -317,7 +317,7 @@ def test_a_key_that_takes_too_many_steps_is_refused(rig: Rig) -> None:
 
 
 def test_copies_of_an_entry_are_bounded(rig: Rig) -> None:
-    """Else a message of 100 bytes to 10,000 topics takes a thousand times the work that it weighs."""
+    """Else a small message would cost the loops of all members seconds."""
     copied_often(rig)
 
 

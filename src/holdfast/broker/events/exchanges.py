@@ -263,9 +263,8 @@ class Routing:
         self._copies -= len(found)  # also of terminated topics: each is looked at
         if self._copies < 0:
             raise Unsupported(
-                f"the bindings of {self._state.topics[exchange.id].name} need too many copies of an entry, "
-                f"more than {COPIES_MAX} and one for each {BYTES_PER_COPY} bytes of it; bind fewer topics, "
-                "or publish smaller batches"
+                f"the bindings of {self._state.topics[exchange.id].name} need more than {COPIES_MAX} copies of "
+                f"an entry, and one for each {BYTES_PER_COPY} bytes; bind fewer topics, or publish smaller batches"
             )
         return [each for each in found if not self._state.topics[each].terminated]
 
