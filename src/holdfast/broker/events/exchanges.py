@@ -263,8 +263,8 @@ class Routing:
         self._copies -= len(found)  # also of terminated topics: each is looked at
         if self._copies < 0:
             raise Unsupported(
-                f"the bindings of {self._state.topics[exchange.id].name} need more than {COPIES_MAX} copies of "
-                f"an entry, and one for each {BYTES_PER_COPY} bytes; bind fewer topics, or publish smaller batches"
+                f"the bindings of {self._state.topics[exchange.id].name} need over {COPIES_MAX} copies of an "
+                f"entry, and one for each {BYTES_PER_COPY} bytes; bind fewer topics, or publish less at once"
             )
         return [each for each in found if not self._state.topics[each].terminated]
 
