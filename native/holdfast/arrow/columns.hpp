@@ -12,6 +12,7 @@
 
 #include <array>
 #include <charconv>
+#include <cstring>
 #include <deque>
 #include <limits>
 #include <optional>
@@ -48,11 +49,13 @@ enum class Column : u32 {
     stored_time,
     unique_id,
     deliver_at,
+    schema_version,
 };  // the order of kColumnNames
-inline constexpr std::array<std::string_view, 18> kColumnNames = {
-    "key",       "value",       "topic",       "partition",  "messageId", "publishTime",
-    "eventTime", "producer",    "sequenceId",  "properties", "position",  "encryption",
-    "corrupt",   "keyEncoding", "orderingKey", "storedTime", "uniqueId",  "deliverAt"};
+inline constexpr std::array<std::string_view, 19> kColumnNames = {
+    "key",         "value",      "topic",     "partition",    "messageId",
+    "publishTime", "eventTime",  "producer",  "sequenceId",   "properties",
+    "position",    "encryption", "corrupt",   "keyEncoding",  "orderingKey",
+    "storedTime",  "uniqueId",   "deliverAt", "schemaVersion"};
 
 inline constexpr i64 kNoTime = std::numeric_limits<i64>::min();
 
@@ -60,6 +63,17 @@ inline constexpr i64 kNoTime = std::numeric_limits<i64>::min();
 inline i64 microseconds(u64 ms) {
     constexpr u64 kEnd = 253'402'300'800'000;
     return ms < kEnd ? static_cast<i64>(ms) * 1000 : kNoTime;
+}
+
+inline constexpr i64 kNoVersion = -1;
+
+// The number of a schema: eight bytes, big-endian. kNoVersion: none, or another form.
+inline i64 schema_number(std::string_view bytes) {
+    if (bytes.size() != sizeof(u64)) return kNoVersion;
+    u64 number;
+    std::memcpy(&number, bytes.data(), sizeof number);
+    const auto found = static_cast<i64>(__builtin_bswap64(number));
+    return found < 0 ? kNoVersion : found;
 }
 
 // Rows to leave out. The filter is exact: the caller does not filter again.
@@ -90,7 +104,7 @@ class ColumnData {
             pool->put(std::move(each->offsets()));
         }
         for (auto* each : {&ledger, &entry, &publish_time, &event_time, &sequence, &position,
-                           &stored_time, &deliver_at})
+                           &stored_time, &deliver_at, &schema_version})
             pool->put(std::move(each->values()));
         for (auto* each : {&partition, &batch_index, &property_ends})
             pool->put(std::move(each->values()));
@@ -101,7 +115,7 @@ class ColumnData {
     BytesColumn key, value, topic, producer, property_names, property_values, encryption, corrupt,
         key_encoding, ordering_key, unique_id;
     FixedColumn<i64> ledger, entry, publish_time, event_time, sequence, position, stored_time,
-        deliver_at;
+        deliver_at, schema_version;
     FixedColumn<i32> partition, batch_index, property_ends;  // property_ends: offsets of the map
     std::vector<Column> columns;
 
@@ -155,6 +169,8 @@ class ColumnData {
                 return bytes(name, "u", unique_id);
             case Column::deliver_at:
                 return fixed(name, "tsu:UTC", deliver_at);
+            case Column::schema_version:
+                return fixed(name, "l", schema_version);
             case Column::corrupt:
                 break;
         }
@@ -240,6 +256,7 @@ class ColumnDecoder {
         if (wants(Column::ordering_key)) out_->ordering_key.push(row, {}, false);
         if (wants(Column::stored_time)) out_->stored_time.push(row, 0, false);
         if (wants(Column::deliver_at)) out_->deliver_at.push(row, 0, false);
+        if (wants(Column::schema_version)) out_->schema_version.push(row, 0, false);
         push_place(row, ledger, entry, -1, ordinal);
         if (wants(Column::corrupt)) {
             utf8::append(out_->corrupt.data(), words);
@@ -310,6 +327,7 @@ class ColumnDecoder {
         fix(Column::position, out_->position, 8);
         fix(Column::stored_time, out_->stored_time, 8);
         fix(Column::deliver_at, out_->deliver_at, 8);
+        fix(Column::schema_version, out_->schema_version, 8);
         fix(Column::partition, out_->partition, 4);
         fix(Column::properties, out_->property_ends, 4);
         const i32 zero = 0;
@@ -469,6 +487,10 @@ class ColumnDecoder {
             const i64 ms = walk_.metadata.deliver_at_ms;
             const i64 us = ms <= 0 ? kNoTime : microseconds(static_cast<u64>(ms));
             out_->deliver_at.push(row, us, us != kNoTime);
+        }
+        if (wants(Column::schema_version)) {
+            const i64 number = schema_number(walk_.metadata.schema_version);
+            out_->schema_version.push(row, number, number != kNoVersion);
         }
         bytes_ += metadata.size();
         push_place(row, run.ledger(), run.first_entry() + at, batch_index,

@@ -594,7 +594,9 @@ class Broker:
             return
         of = topic.state
         try:
-            self.publications.show(of.id, of.name, of.incarnation, of.ledgers, topic.visible, state)
+            self.publications.show(
+                of.id, of.name, of.incarnation, of.ledgers, topic.visible, state, of.schemas
+            )
             self.unshown.pop(of.id, None)
         except (OSError, HoldfastError) as error:
             self.unshown[of.id] = str(error)

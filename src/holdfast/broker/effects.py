@@ -20,6 +20,8 @@ from holdfast.broker.events import (
     ProducerClose,
     ProducerGone,
     ProducerReady,
+    SchemaAdd,
+    SchemaDelete,
     SubscriptionGone,
     SubscriptionMoved,
     TopicAdded,
@@ -69,6 +71,8 @@ class Effects:
                     self._acked(subscription, event)
             elif isinstance(event, ProducerClose):
                 broker.sessions.closed(event.session)
+            elif isinstance(event, SchemaAdd | SchemaDelete) and event.topic in broker.topics:
+                broker.show(broker.topics[event.topic])
             elif isinstance(event, ViewChange):
                 for topic in broker.topics.values():
                     for dispatcher in topic.dispatchers.values():

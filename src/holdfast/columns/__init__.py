@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         Extent,
         Mark,
         OfTopic,
+        OfVersions,
         Opened,
         Read,
         Trouble,
@@ -67,7 +68,7 @@ else:
             ),
             "tickets": (
                 *("Among", "AtTime", "Chunks", "Extent", "Mark", "OfTopic"),
-                *("Opened", "Read", "Trouble", "Weighed", "parsed", "require_inside"),
+                *("OfVersions", "Opened", "Read", "Trouble", "Weighed", "parsed", "require_inside"),
             ),
         },
     )
@@ -86,6 +87,7 @@ __all__ = [
     "Floor",
     "Mark",
     "OfTopic",
+    "OfVersions",
     "OpenChunks",
     "Opened",
     "Place",

@@ -25,6 +25,7 @@ from holdfast.ledger.files import (
     TableEntry,
     directory_incarnation,
     name_in,
+    read_schemas,
     read_table,
     read_table_file,
     table_path,
@@ -112,6 +113,12 @@ class TopicReader(Protocol):
 
     def open_chunks(self, start: int, stop: int, before: list[OpenChunks]) -> list[OpenChunks]:
         """Return the chunked messages that are open at `stop`, given those at `start`."""
+
+    def schemas(self) -> tuple[bytes, ...]:
+        """Return the topic's schemas by version, as stored; an empty one stands for a deletion.
+
+        They include those of every message below `plan`.
+        """
 
     def decoding(self, start: int, stop: int, wish: Wish) -> Rows:
         """Return a range of `plan` as rows: decoded here, or by the topic's broker."""
@@ -344,6 +351,10 @@ class FileTopic:
             if first > ordinal or version != self._table.version:
                 raise NotFound(f"{self.name}: entry {ordinal} was moved or trimmed") from None
             return None
+
+    def schemas(self) -> tuple[bytes, ...]:
+        """See TopicReader. Raises Corrupt: their file is damaged."""
+        return read_schemas(self._directory, self.name, self.incarnation)
 
     def locate(self, ordinal: int) -> tuple[int, int]:
         """See EntryReader."""

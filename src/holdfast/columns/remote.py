@@ -40,6 +40,7 @@ from holdfast.columns.tickets import (
     Extent,
     Mark,
     OfTopic,
+    OfVersions,
     Opened,
     Read,
     Trouble,
@@ -410,6 +411,16 @@ class RemoteTopic:
                 raise HoldfastError(f"{self.place.url} makes no progress with {self.name} at entry {start}")
             before, start = found.open, found.to
         return before
+
+    def schemas(self) -> tuple[bytes, ...]:
+        """See TopicReader; sends as many requests as needed."""
+        found: list[bytes] = []
+        while True:
+            asked = OfVersions(self.name, self.incarnation.hex(), first=len(found))
+            some = self.place.call("schemas", asked, list[bytes])
+            if not some:
+                return tuple(found)
+            found += some
 
     def decoding(self, start: int, stop: int, wish: Wish) -> RemoteDecoding:
         """Like `decoding.Decoding`, done by the server."""

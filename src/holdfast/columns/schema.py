@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import BadConfiguration
@@ -34,17 +35,23 @@ EXTRA = {
     "orderingKey": "binary",
     "uniqueId": "string",
     "deliverAt": "timestamp",
+    "schemaVersion": "bigint",
 }
 """Columns that must be asked for. `encryption`: MessageMetadata of an encrypted message, with the keys that
 its reader needs. `corrupt`: the fault of a damaged entry, which then has its own row (mode=permissive).
 `keyEncoding`: `base64` for a key of bytes, as the producer marked it. `uniqueId`: ledger, entry and index in
 the batch, with colons; unique in a broker. `deliverAt`: the delivery time. Shared and Key_Shared
-subscriptions get the message only then, the source has it at once. null: no delay.
+subscriptions get the message only then, the source has it at once. null: no delay. `schemaVersion`: the
+version of the topic's schema that the producer had. null: it had none.
 """
 
 
-def schema_text(options: dict[str, Any]) -> str:
+def schema_text(options: dict[str, Any], registered: Callable[[dict[str, Any]], str] | None = None) -> str:
     """Return the default schema, as DDL.
+
+    Args:
+        options: of the source, parsed.
+        registered: returns the type of `value` by the registry, for valueFormat=schema.
 
     Raises:
         BadConfiguration: valueFormat is given without valueSchema.
@@ -54,6 +61,8 @@ def schema_text(options: dict[str, Any]) -> str:
     found = _own(options)
     if options["valueSchema"] is not None:
         found["value"] = f"struct<{options['valueSchema']}>"
+    if options["valueFormat"] == "schema" and registered is not None:
+        found["value"] = registered(options)
     return ", ".join(f"`{name}` {kind}" for name, kind in found.items())
 
 
@@ -85,12 +94,15 @@ def require_columns(schema: StructType, options: dict[str, Any]) -> list[str]:
             )
         told = field.dataType.simpleString()
         _require_nullable(field, field.name)
-        if field.name == "value" and json:
+        if field.name == "value" and (json or options["valueFormat"] == "schema"):
             if not isinstance(field.dataType, StructType):
-                raise BadConfiguration(f"with valueFormat=json the column value is a struct, not {told}")
+                form = options["valueFormat"] or "json"
+                raise BadConfiguration(f"with valueFormat={form} the column value is a struct, not {told}")
             _require_decodable(field.dataType, "value")
         elif field.name == "value" and isinstance(field.dataType, StructType):
-            raise BadConfiguration("the column value is binary; for a struct, give valueFormat=json")
+            raise BadConfiguration(
+                "the column value is binary; for a struct, give valueFormat=json or schema"
+            )
         elif told != known[field.name].replace(", ", ",").replace(": ", ":"):
             raise BadConfiguration(
                 f"the column {field.name} is {known[field.name]}, not {told}; cast it in Spark"

@@ -68,6 +68,15 @@ class Chunks(InRange, kw_only=True):
     """Messages that are open at `start`: digest of the uuid, first part, newest part."""
 
 
+class OfVersions(OfTopic, kw_only=True):
+    """The body of `schemas`. The result is a list: some schemas, by version, from `first` on.
+
+    It is empty behind the last one. An empty schema stands for a deletion.
+    """
+
+    first: Number = 0
+
+
 class Read(InRange, kw_only=True):
     """A ticket for rows of the entries from `start` up to, but not including, `stop`."""
 

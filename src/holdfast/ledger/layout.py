@@ -16,6 +16,7 @@
  snapshots/00000000000186a0        the state after event D = 100000; the newest two are kept
  topics/0000000000000007.view      a topic's visible range, for processes that read these files
  topics/<digest of name>.table     a topic's ledgers, for the same processes
+ topics/<digest of name>.schemas   a topic's schemas by version, for the same processes
 ```
 
 The name of a file that is not yet complete ends with `.new`. `holdfast`, journal, ledger, snapshot and view

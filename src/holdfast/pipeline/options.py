@@ -220,9 +220,11 @@ minOffsetsPerTrigger count source -: Entries that must wait before a batch start
 maxTriggerDelay duration_s source 15m: ... unless this time has passed.
 minPartitions count source -: Fewest tasks; default: as many as run at once.
 includeHeaders flag source false: Also the column encryption: the metadata of encrypted messages.
-valueFormat bytes|json source -: json: decode the value by valueSchema, or by the reader's schema.
+valueFormat bytes|json|schema source -: json: decode the value by valueSchema, or by the reader's schema.
+    schema: decode it by the topic's schema in the registry, JSON or Avro.
 valueSchema text source -: Type of the value as DDL, if the reader has no schema: id BIGINT, name STRING.
-mode failfast|permissive source failfast: On a damaged block: fail and name it, or skip and count it.
+mode failfast|permissive source failfast: On a damaged block: fail and name it, or skip and count it. On a
+    value that does not fit its schema: fail, or null.
 predefinedSubscription text source -: Start at the cursor of this subscription, follow its resets, and
     advance it after each batch.
 tlsTrustCertsFilePath text both -: File of trusted certificates (default: the system's).
@@ -290,7 +292,7 @@ def _require_sound(options: dict[str, Any]) -> None:
     since, before = options["publishedFrom"], options["publishedBefore"]
     if since is not None and before is not None and since > before:
         raise BadConfiguration("publishedFrom is after publishedBefore: no message is in between")
-    if options["valueFormat"] == "bytes" and options["valueSchema"] is not None:
+    if options["valueFormat"] in ("bytes", "schema") and options["valueSchema"] is not None:
         raise BadConfiguration("valueSchema is for valueFormat=json; leave one of them out")
 
 

@@ -5,6 +5,9 @@ the table's version. The *table* says which ledger is in which file. It is repla
 view names its version. Only the first table comes after its view, because readers find the view by the table.
 Both are written only after `visible` has advanced, so nothing in them is ever taken back.
 
+A topic with schemas has a third file, the *schemas*. It is replaced before the view, so a reader that sees a
+message finds its schema.
+
 A reader plans once from both, reads nothing beyond the plan, and compares `first` again after it has opened
 its files. Damage below visible is damage, never a torn tail.
 """
@@ -14,8 +17,9 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
@@ -30,7 +34,8 @@ NAME_BYTES_MAX = 4096
 RUN_ENTRIES = 4096
 VERSION_MAX = (1 << 64) - 1
 """The last version of a table; the next one is 1 again."""
-MADE_HERE = (".view", ".table", ".table" + NEW)
+MADE_HERE = (".view", ".table", ".table" + NEW, ".schemas", ".schemas" + NEW)
+Content = TypeVar("Content", bound=msgspec.Struct)
 WRITTEN_ANEW = "no message is lost: start or restart the broker, which writes it again"
 
 
@@ -55,9 +60,26 @@ class TopicTable(msgspec.Struct, array_like=True, frozen=True):
     ledgers: tuple[TableEntry, ...]
 
 
+class TopicSchemas(msgspec.Struct, array_like=True, frozen=True):
+    """The schemas of a topic, by version. An empty one stands for a deletion."""
+
+    name: str
+    incarnation: bytes
+    schemas: tuple[bytes, ...]
+
+
 def table_path(name: str) -> str:
     """Return the path of a topic's table; it is computed from the full name."""
-    return f"{TOPICS}/{hashlib.sha256(name.encode()).hexdigest()[:32]}.table"
+    return f"{_stem(name)}.table"
+
+
+def schemas_path(name: str) -> str:
+    """Return the path of a topic's schemas, beside its table."""
+    return f"{_stem(name)}.schemas"
+
+
+def _stem(name: str) -> str:
+    return f"{TOPICS}/{hashlib.sha256(name.encode()).hexdigest()[:32]}"
 
 
 def name_in(path: Path) -> str | None:
@@ -85,13 +107,15 @@ def view_path(topic: int) -> str:
 class _Shown:
     """A topic that is published."""
 
-    __slots__ = ("extent", "table", "view")
+    __slots__ = ("extent", "schemas", "table", "view")
 
     def __init__(self, view: TopicView, table: TopicTable) -> None:
         self.view = view
         self.table = table
         self.extent: tuple[int, int, int, int] | None = None
         """A summary of the table's contents: it is compared for every frame that publishes."""
+        self.schemas = 0
+        """How many versions of schemas are published."""
 
 
 class Publications:
@@ -120,6 +144,7 @@ class Publications:
         ledgers: LedgerTable,
         visible: int,
         state: str = "live",
+        schemas: Sequence[bytes] = (),
     ) -> None:
         """Publish the current state of a topic."""
         shown = self._shown.get(topic)
@@ -131,6 +156,9 @@ class Publications:
             )
             if version == 0:  # readers that find the new table must not find an empty view
                 shown.view.publish(incarnation, min(ledgers.first, visible), visible, 1, state)
+        if shown.schemas != len(schemas):  # they are only ever added
+            self._write(schemas_path(name), len(schemas), TopicSchemas(name, incarnation, tuple(schemas)))
+            shown.schemas = len(schemas)
         last = ledgers.last
         extent = (ledgers.first, len(ledgers), 0 if last is None else last.id, self._rewritten())
         if shown.extent != extent:
@@ -146,14 +174,15 @@ class Publications:
         if shown.table.ledgers != entries or shown.extent is None:  # the old table may be damaged
             version = next_version(shown.table.version)
             shown.table = msgspec.structs.replace(shown.table, version=version, ledgers=entries)
-            self._write(shown.table)
+            self._write(table_path(shown.table.name), version, shown.table)
 
     def gone(self, topic: int) -> None:
         """Tell readers that a topic was deleted, and delete its files."""
         shown = self._shown.pop(topic, None)
         if shown is not None:
             shown.view.publish(shown.table.incarnation, 0, 0, shown.table.version, "gone")
-            (self._directory / table_path(shown.table.name)).unlink(missing_ok=True)
+            for path in (table_path(shown.table.name), schemas_path(shown.table.name)):
+                (self._directory / path).unlink(missing_ok=True)
         (self._directory / view_path(topic)).unlink(missing_ok=True)
 
     def is_there(self, topic: int) -> bool:
@@ -168,15 +197,16 @@ class Publications:
         Args:
             topics: the full names of all topics, by their numbers.
         """
-        kept = {view_path(each) for each in topics} | {table_path(each) for each in topics.values()}
+        kept = {view_path(each) for each in topics}
+        kept |= {path(each) for path in (table_path, schemas_path) for each in topics.values()}
         for each in list(os.scandir(self._directory / TOPICS)):
             if each.name.endswith(MADE_HERE) and f"{TOPICS}/{each.name}" not in kept:
                 Path(each.path).unlink(missing_ok=True)
 
-    def _write(self, table: TopicTable) -> None:
-        path = self._directory / table_path(table.name)
+    def _write(self, file: str, version: int, content: TopicTable | TopicSchemas) -> None:
+        path = self._directory / file
         new = path.with_name(path.name + NEW)
-        new.write_bytes(seal_block(BlockKind.PART, table.version, 0, msgspec.msgpack.encode(table)))
+        new.write_bytes(seal_block(BlockKind.PART, version, 0, msgspec.msgpack.encode(content)))
         new.replace(path)
 
     def _last_version(self, topic: int, name: str) -> int:
@@ -238,6 +268,28 @@ def read_table(directory: Path, name: str) -> TopicTable:
 
 def read_table_file(path: Path) -> TopicTable:
     """Read the table in a file of `topics/`. Raises NotFound, Corrupt."""
+    return _read(path, TopicTable)
+
+
+def read_schemas(directory: Path, name: str, incarnation: bytes) -> tuple[bytes, ...]:
+    """Return the schemas of a topic, by version; none if it has no schemas.
+
+    Raises:
+        Corrupt: the file is damaged.
+    """
+    path = directory / schemas_path(name)
+    try:
+        found = _read(path, TopicSchemas)
+    except NotFound:
+        return ()
+    except Corrupt as error:
+        raise Corrupt(f"{name}: {error}") from error
+    if found.name != name:
+        raise Corrupt(f"{path} has the schemas of {found.name}, not of {name}; {WRITTEN_ANEW}")
+    return found.schemas if found.incarnation == incarnation else ()  # else of a topic that was deleted
+
+
+def _read(path: Path, kind: type[Content]) -> Content:
     try:
         data = path.read_bytes()
     except FileNotFoundError:
@@ -246,7 +298,7 @@ def read_table_file(path: Path) -> TopicTable:
     try:
         if isinstance(block, str) or block[0] != BlockKind.PART:
             raise msgspec.DecodeError(f"its block is wrong ({block})")
-        return msgspec.msgpack.decode(data[BLOCK_HEADER : BLOCK_HEADER + block[3]], type=TopicTable)
+        return msgspec.msgpack.decode(data[BLOCK_HEADER : BLOCK_HEADER + block[3]], type=kind)
     except (msgspec.MsgspecError, UnicodeError) as error:
         raise Corrupt(f"{path} does not decode: {error}; {WRITTEN_ANEW}") from error
 

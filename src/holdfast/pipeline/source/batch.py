@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import functools
 import logging
 import os
 import socket
@@ -159,10 +160,17 @@ def _shown(place: Place) -> str:
 
 def read_split(split: Split, options: dict[str, Any], schema: StructType) -> Iterator[pa.RecordBatch]:
     """Read the rows of one task as Arrow, in the types that Spark wants."""
-    batches = _entries(split, options, wish_of(options, schema.fieldNames(), split.whole))
-    if "value" not in schema.fieldNames() or not isinstance(schema["value"].dataType, StructType):
-        return batches
-    return _decoded(batches, to_arrow_schema(schema, timezone="UTC"))
+    names = schema.fieldNames()
+    if "value" not in names or not isinstance(schema["value"].dataType, StructType):
+        return _entries(split, options, wish_of(options, names, split.whole))
+    wanted = to_arrow_schema(schema, timezone="UTC")
+    if options["valueFormat"] != "schema":
+        return _decoded(_entries(split, options, wish_of(options, names, split.whole)), wanted)
+    from holdfast.pipeline.source.typed_values import columns_for, decoded
+
+    batches = _entries(split, options, wish_of(options, columns_for(names), split.whole))
+    topic = functools.cache(lambda: _place(split, options).open(split.name))
+    return decoded(batches, topic, wanted, options["mode"] == "permissive")
 
 
 def wish_of(options: dict[str, Any], columns: list[str], whole: int) -> Wish:

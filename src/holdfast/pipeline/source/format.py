@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import PySparkException
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from holdfast.columns import require_columns, schema_text
@@ -21,6 +22,7 @@ from holdfast.pipeline.source.tables import (
     table_options,
     with_comment,
 )
+from holdfast.pipeline.source.typed_values import registered_type, require_registered
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,10 +48,12 @@ class HoldfastSource(DataSource):
     def schema(self) -> str:
         """Return the columns, if the user gives no schema."""
         if not is_table(self.options):
-            return schema_text(parse(self.options, "source"))
+            return schema_text(parse(self.options, "source"), registered_type)
         told = table_options(self.options)
         parse(of_side(told, "sink"), "sink")
-        return with_comment(schema_text(parse(of_side(told, "source"), "source")), kept(told))
+        return with_comment(
+            schema_text(parse(of_side(told, "source"), "source"), registered_type), kept(told)
+        )
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Create the reader of `spark.read`."""
@@ -89,6 +93,8 @@ class HoldfastSource(DataSource):
     def _checked(self, schema: StructType) -> dict[str, Any]:
         options = parse(self._told(schema, "source"), "source")
         require_columns(schema, options)
+        if options["valueFormat"] == "schema" and "value" in schema.fieldNames():
+            require_registered(options, to_arrow_schema(schema, timezone="UTC").field("value").type)
         return {**options, "cores": self.cores}
 
 

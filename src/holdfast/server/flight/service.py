@@ -32,6 +32,7 @@ from holdfast.columns import (
     FileTopic,
     Mark,
     OfTopic,
+    OfVersions,
     OpenChunks,
     Opened,
     Read,
@@ -65,6 +66,8 @@ NAMES_AN_ASK = 200
 """Topics in one question to the server, which bounds the time of its loop."""
 SCAN_S = 5.0
 """Time limit of one call for chunked messages; the caller repeats it for the rest."""
+SCHEMAS_BYTES = 1 << 20
+"""Bytes of schemas in one answer, which has at least one; the caller asks for the rest."""
 POSITION = "position"
 
 
@@ -154,6 +157,7 @@ class Reads:
             "time": self._time,
             "weights": self._weights,
             "chunks": self._chunks,
+            "schemas": self._schemas,
         }
 
     def act(self, header: str | None, action: Any) -> Any:
@@ -211,6 +215,17 @@ class Reads:
         before, stop = [OpenChunks(*each) for each in asked.before], min(asked.stop, visible)
         found, to = scan_for(SCAN_S, topic, min(max(asked.start, first), stop), stop, before)
         return Opened(found, to if to < stop else asked.stop)
+
+    def _schemas(self, header: str | None, body: bytes) -> list[bytes]:
+        """Return some schemas of a topic, by version."""
+        asked = parsed(body, OfVersions)
+        found, size = list[bytes](), 0
+        for each in self._open(header, asked).schemas()[asked.first :]:
+            size += len(each)
+            if found and size > SCHEMAS_BYTES:
+                break
+            found.append(each)
+        return found
 
     def rows(self, header: str | None, ticket: bytes) -> tuple[pa.Schema, Iterator[Any]]:
         """Return the rows of a ticket, each batch with a mark."""
