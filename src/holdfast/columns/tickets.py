@@ -69,9 +69,9 @@ class Chunks(InRange, kw_only=True):
 
 
 class OfVersions(OfTopic, kw_only=True):
-    """The body of `schemas`. The result is a list: some schemas, by version, from `first` on.
+    """The body of `schemas`. The result is a list of schemas, from version `first` on.
 
-    It is empty behind the last one. An empty schema stands for a deletion.
+    It may have some of them only. It is empty behind the last one. An empty schema stands for a deletion.
     """
 
     first: Number = 0

@@ -86,7 +86,7 @@ def column(path: str, **more: str) -> str:
 
 
 def rows(path: str, kind: pa.DataType, others: Sequence[str] = (), **more: str) -> list[dict[str, Any]]:
-    """Return the rows of a batch, with this type of `value` and other columns of text."""
+    """Return the rows of a batch, with this type of `value`; the other columns are texts."""
     made = StructType().add("value", from_arrow_type(kind))
     for name in others:
         made.add(name, "string")

@@ -551,6 +551,31 @@ def test_lz4_size_of_any_bytes(seed: int) -> None:
     assert lz4_size(b"") == -1
 
 
+@pytest.mark.parametrize(
+    ("version", "expected"),
+    [
+        (None, None),
+        (b"", None),
+        (b"1234567", None),
+        (b"\0" * 8, 0),
+        ((1 << 62).to_bytes(8, "big"), 1 << 62),
+        (b"\xff" * 8, None),
+        (b"\0" * 9, None),
+    ],
+)
+def test_the_version_of_a_schema(version: bytes | None, expected: int | None) -> None:
+    base: Fields = [(METADATA["producer_name"], b"p"), (METADATA["sequence_id"], 1)]
+    base += [
+        (METADATA["publish_time"], 1),
+        *([(METADATA["schema_version"], version)] if version is not None else []),
+    ]
+    batch = [*base, (METADATA["num_messages_in_batch"], 2)]
+    topic = MemoryTopic([entry(base, b"x"), entry(batch, batch_payload([([], b"a"), ([], b"b")]))])
+    made = Decoding(topic, *topic.plan(), Wish(["schemaVersion", "deliverAt"]))  # type: ignore[arg-type]
+    rows = [row for rows in made.batches() for row in rows.to_pylist()]
+    assert rows == [{"schemaVersion": expected, "deliverAt": None}] * 3
+
+
 def test_misuse() -> None:
     with pytest.raises(Misuse, match="no column colour"):
         Columns(["colour"], "t", 0)
@@ -559,5 +584,6 @@ def test_misuse() -> None:
     run = parse_run(1, 0, 0, b"", MemoryTopic([b"no entry"]).data)
     assert Columns(["key"], "t", 0).take(run, 0) == (0, "unsound")
     assert Columns(["key"], "t", 0).take(run, 5) == (5, "end")
-    assert set(EXTRA) == {"encryption", "corrupt", "keyEncoding", "orderingKey", "uniqueId", "deliverAt"}
+    asked = {"encryption", "corrupt", "keyEncoding", "orderingKey", "uniqueId", "deliverAt", "schemaVersion"}
+    assert set(EXTRA) == asked
     assert SINGLE["payload_size"] == 3

@@ -218,7 +218,7 @@ def test_several_topics(tmp_path: Path) -> None:
 
 
 def test_hostile_definitions() -> None:
-    """Their parts are counted before anything is made of them, and arrays of nothing are not decoded."""
+    """Parts are counted before use. Arrays of elements without content are not decoded."""
     kinds: Any = "int"
     for level in range(40):
         each = f"L{level}"

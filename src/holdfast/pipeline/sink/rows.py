@@ -62,7 +62,7 @@ TYPES: dict[str, tuple[DataType, ...]] = {
 """The columns that are written."""
 READ_ONLY = (
     "partition", "messageId", "publishTime", "producer", "sequenceId", "position", "storedTime", "uniqueId",
-    "deliverAt",
+    "deliverAt", "schemaVersion",
 )  # fmt: skip
 """Columns of the source that the broker sets itself. They are ignored, so rows can be written as read."""
 _HINTS = {

@@ -160,7 +160,10 @@ class Definition:
         return shape, alias
 
     def _new(self, kind: str, tree: Any, space: str) -> tuple[Shape, Any]:
-        """Return a named type under a plain name: names of Java are not all valid as Avro."""
+        """Return a named type under a plain name.
+
+        Names of Java are not all valid as Avro.
+        """
         name = str(tree["name"])
         space = str(tree.get("namespace") or space) if "." not in name else name.rpartition(".")[0]
         full = name if "." in name or not space else f"{space}.{name}"
@@ -214,7 +217,10 @@ def _primitive(name: str) -> Shape:
 
 
 def _logical(shape: Shape, avro: Any, tree: Mapping[str, Any]) -> tuple[Shape, Any]:
-    """Apply the logical type of a definition. Only decimals are left to the decoder of Avro."""
+    """Apply the logical type of a definition.
+
+    Only decimals are left to the decoder of Avro.
+    """
     logical = tree.get("logicalType")
     if logical == "decimal" and shape.kind == "binary":
         precision, scale = int(tree["precision"]), int(tree.get("scale") or 0)
@@ -244,7 +250,7 @@ _TARGETS: dict[str, tuple[Callable[[pa.DataType], bool], ...]] = {
 
 
 def misfit(shape: Shape, target: pa.DataType, path: str = "value") -> str | None:
-    """Return why values of a shape cannot become a column of this type; None: they can.
+    """Return why values of a shape cannot become this column; None: they can.
 
     Fields that the shape does not have are null, and those that only it has are left out.
     """
@@ -263,7 +269,7 @@ def misfit(shape: Shape, target: pa.DataType, path: str = "value") -> str | None
 
 
 def is_exact(shape: Shape, target: pa.DataType) -> bool:
-    """Return whether a column of this type has the shape's fields, in its own types, and others none.
+    """Return whether a column has only fields of the shape, in its own types.
 
     Then Arrow decodes JSON as the shape's own decoder does. A FLOAT would be rounded twice there.
     """
@@ -357,7 +363,10 @@ def _nullable(kind: Any) -> Any:
 
 
 def json_type(shape: Shape) -> Any:
-    """Return the type by which a value in JSON is checked; parts without a column type are left out."""
+    """Return the type by which a value in JSON is checked.
+
+    Parts without a column type are left out.
+    """
     if shape.kind == "struct":
         fields = {name: _nullable(json_type(each)) for name, each in shape.fields if each.kind != "none"}
         return cast(Any, TypedDict)("Record", fields, total=False)

@@ -67,9 +67,9 @@ class Registered:
 
 
 def schemas_of(options: dict[str, Any]) -> dict[str, tuple[bytes, ...]]:
-    """Return the schemas of each topic of a query, by version; the last one is the newest.
+    """Return the schemas of each topic of a query, by version.
 
-    All partitions of a topic have the same ones.
+    The last one is the newest. All partitions of a topic have the same ones.
     """
     place = open_place(options["path"], options["service.url"], options)
     known: dict[str, tuple[bytes, ...]] = {}
@@ -80,7 +80,7 @@ def schemas_of(options: dict[str, Any]) -> dict[str, tuple[bytes, ...]]:
 
 
 def registered_type(options: dict[str, Any]) -> str:
-    """Return the type of `value` by the newest schemas of the topics of a query, as DDL.
+    """Return the type of `value` by the newest schemas of the topics, as DDL.
 
     Raises:
         BadConfiguration: a topic has no schema, or none that becomes columns, or another one than the others.
@@ -95,8 +95,8 @@ def registered_type(options: dict[str, Any]) -> str:
     for name, other in types.items():
         if other != kind:
             raise BadConfiguration(
-                f"valueFormat=schema: the schemas of {first} and {name} differ: {kind} and {other}; read "
-                "one at a time, or give the reader a schema with the fields that both have"
+                f"valueFormat=schema: the schemas of {first} and {name} differ: {kind} and {other}; "
+                "give the reader a schema with the fields that both have"
             )
     return kind
 
@@ -206,12 +206,15 @@ class TypedValues:
         self._kind = kind
         self._schemas: tuple[bytes, ...] = ()
         self._versions: dict[int | None, _Version | str] = {}
-        """Decoders, or why there is none."""
+        """Decoders; a text says why the version has no decoder."""
         self.refused = 0
         """How many values did not fit."""
 
     def decode(self, batch: pa.RecordBatch) -> tuple[pa.Array, dict[int, str]]:
-        """Return the values of a batch, and by row why a value does not fit: it is null."""
+        """Return the values of a batch, and by row the reason of a null.
+
+        The reason says why the value does not fit.
+        """
         values, versions, headers, positions = (
             batch.column(batch.schema.get_field_index(name)) for name in NEEDED
         )
@@ -244,7 +247,7 @@ class TypedValues:
         return found, faults
 
     def _fast(self, values: pa.Array, numbers: set[int | None], headers: pa.Array) -> pa.Array | None:
-        """Decode plain JSON at once; None: not all values are plain, or one does not fit."""
+        """Decode plain JSON at once; None: a value is not plain, or does not fit."""
         try:
             plain = headers.null_count == len(headers) and all(self._version(each).plain for each in numbers)
         except _WRONG:
