@@ -18,7 +18,7 @@ from holdfast import Broker
 from holdfast.pipeline.source.format import HoldfastSource
 from holdfast.protocol import pulsar_pb2 as pb
 from holdfast.server.registry import versions
-from tests.kit.ledger.entry_bytes import METADATA, entry
+from tests.kit.ledger.entry_bytes import METADATA, Fields, entry
 
 Made = tuple[bytes, int | None]
 """A payload and its schema's version."""
@@ -29,7 +29,7 @@ def definition(*fields: tuple[str, Any], name: str = "Order") -> dict[str, Any]:
 
 
 def schema(kind: str, tree: Any) -> pb.Schema:
-    type_ = pb.Schema.Type.Value(kind)
+    type_: Any = pb.Schema.Type.Value(kind)
     return pb.Schema(name="s", type=type_, schema_data=json.dumps(tree).encode() if tree else b"")
 
 
@@ -40,7 +40,7 @@ def avro(tree: dict[str, Any], value: dict[str, Any]) -> bytes:
 
 
 def message(payload: bytes, version: int | None, number: int = 0, **more: Any) -> bytes:
-    fields = [
+    fields: Fields = [
         (METADATA["producer_name"], b"p"),
         (METADATA["sequence_id"], number),
         (METADATA["publish_time"], 1),
@@ -86,9 +86,12 @@ def column(path: str, **more: str) -> str:
 
 
 def rows(path: str, kind: pa.DataType, others: Sequence[str] = (), **more: str) -> list[dict[str, Any]]:
-    """Return the rows of a batch, with this type of `value`; the other columns are texts."""
+    """Return the rows of a batch.
+
+    `kind` is the type of `value`; other columns are texts.
+    """
     made = StructType().add("value", from_arrow_type(kind))
     for name in others:
         made.add(name, "string")
-    reader = HoldfastSource(options(path, **more)).reader(made)
+    reader: Any = HoldfastSource(options(path, **more)).reader(made)
     return [row for split in reader.partitions() for batch in reader.read(split) for row in batch.to_pylist()]
