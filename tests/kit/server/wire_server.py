@@ -75,6 +75,10 @@ class Door:
             "reason": "" if dispatch is None else dispatch.diagnosis.reason,
         }
 
+    async def held(self, topic: str) -> list[str]:
+        """Return the actions of quotas that stop the producers of a topic."""
+        return [each for each in self._broker.topic(topic_name(topic)).state.over if each]
+
     async def limit_delays(self, topic: str, most_s: float) -> None:
         """Refuse messages with a longer delay from producers that are opened from now on."""
         await self._broker.admin.set_policies(topic_name(topic), delayed_most_s=most_s)
