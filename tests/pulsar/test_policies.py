@@ -145,7 +145,12 @@ def test_a_consumer_that_comes_back_too_often() -> None:
         for _ in range(3):
             raw.subscribe("often", consumer_name="one")
             raw.ask(Type.CLOSE_CONSUMER, consumer_id=1)
-        fields = {"topic": full("often"), "subscription": "s", "subType": 0, "consumer_name": "one"}
+        fields: dict[str, Any] = {
+            "topic": full("often"),
+            "subscription": "s",
+            "subType": 0,
+            "consumer_name": "one",
+        }
         error = raw.ask(Type.SUBSCRIBE, Type.ERROR, consumer_id=1, **fields)
         assert error.error == pb.NotAllowedError
         assert "3 times in 30 s" in error.message

@@ -15,6 +15,7 @@ import contextlib
 import logging
 import math
 from collections import OrderedDict
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from holdfast.broker.dispatch.pacing import Bucket, Pace, admitted, replaced
@@ -46,14 +47,36 @@ PERIOD_S = 1.0
 class Rates:
     """The buckets of one topic at this member."""
 
-    __slots__ = ("dispatch", "publish", "subscribers", "subscriptions")
+    __slots__ = ("dispatch", "publish", "subscribers", "subscriptions", "waits")
 
     def __init__(self) -> None:
         self.publish: Bucket | None = None
+        self.waits = 0
+        """Of publishes, for rates of before."""
         self.dispatch: Bucket | None = None
         self.subscriptions: dict[int, Bucket] = {}
         """By the id of the subscription."""
         self.subscribers: OrderedDict[str, Bucket] = OrderedDict()
+
+
+@dataclass(frozen=True)
+class LimitFigures:
+    """What limits do to one topic, at one member."""
+
+    publish_paced: bool
+    """It has a publish rate."""
+    publish_waits: int
+    """How often publishes waited for the rate."""
+    backlog_bytes: int
+    """Quota of its backlog; 0: none."""
+    backlog_age_s: float
+    """Quota by age; 0: none."""
+    oldest_s: float | None
+    """Age of the oldest entry in the backlog at the last look; None: not known."""
+    exceeded: bool
+    """A quota stops its producers."""
+    evictions: int
+    """How often entries beyond a quota were evicted."""
 
 
 class Limiting:
@@ -151,7 +174,9 @@ class Limiting:
             if not any((*publish, *dispatch, limits.subscribe_rate)):
                 return None
             rates = self._rates[id_] = Rates()
-        rates.publish = replaced(rates.publish, clock, *publish, PERIOD_S)
+        before, rates.publish = rates.publish, replaced(rates.publish, clock, *publish, PERIOD_S)
+        if before is not None and before is not rates.publish:
+            rates.waits += before.waits
         period_s = limits.dispatch_rate_period_s or PERIOD_S
         rates.dispatch = replaced(rates.dispatch, clock, *dispatch, period_s)
         rates.subscribers.clear()
@@ -241,7 +266,20 @@ class Limiting:
     def publish_waits(self, topic: Topic) -> int:
         """Return how often publishes to a topic had to wait for its rate."""
         rates = self._rates.get(topic.id)
-        return 0 if rates is None or rates.publish is None else rates.publish.waits
+        return 0 if rates is None else rates.waits + (0 if rates.publish is None else rates.publish.waits)
+
+    def figures(self, topic: Topic) -> LimitFigures:
+        """Return what limits do to a topic now, at this member."""
+        limits, oldest = self.of(topic), self.oldest.get(topic.id)
+        return LimitFigures(
+            publish_paced=bool(limits.publish_rate_messages or limits.publish_rate_bytes),
+            publish_waits=self.publish_waits(topic),
+            backlog_bytes=limits.backlog_bytes or 0,
+            backlog_age_s=limits.backlog_age_s or 0.0,
+            oldest_s=None if oldest is None else max(0, self._broker.log_time_now() - oldest) / 1e9,
+            exceeded=any(topic.state.over),
+            evictions=self.evictions.get(topic.id, 0),
+        )
 
     def require_quota(self, topic: Topic) -> None:
         """Raise QuotaExceeded or QuotaHold if the topic's backlog stops its producers."""

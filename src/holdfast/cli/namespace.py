@@ -6,7 +6,7 @@ import argparse
 import itertools
 from typing import TYPE_CHECKING
 
-from holdfast.cli import parsing, rights
+from holdfast.cli import limits, parsing, rights
 from holdfast.cli.asking import asking_command, server_of
 from holdfast.cli.data import data_command
 from holdfast.cli.output import tell
@@ -61,6 +61,7 @@ def add(nouns: Subparsers) -> None:
     )
     parser.add_argument("--partitions", type=int, default=0, metavar="N", help="partitions of a new topic")
     rights.add_to_namespace(verbs)
+    limits.add_to_namespace(verbs)
     parser = asking_command(verbs, "bundles", "list the bundles of a namespace", BUNDLES, bundles)
     parser.add_argument("name", metavar="TENANT/NAMESPACE", type=parsing.namespace)
     parser = asking_command(verbs, "unload", "let all clients reconnect", UNLOAD, unload)

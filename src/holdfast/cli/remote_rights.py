@@ -145,6 +145,14 @@ class RemoteRights:
 
     # -- permissions -----------------------------------------------------------------------------------
 
+    def limits(self, of: str, applied: bool = False) -> dict[str, Any]:
+        query = {"applied": "true"} if applied else {}
+        found: dict[str, Any] = self._http.get(f"{_place(of)}/limits", **query)
+        return found
+
+    async def set_limits(self, of: str, **limits: Any) -> None:
+        self._http.send("POST", f"{_place(of)}/limits", limits)
+
     def permissions(self, of: str) -> dict[str, list[str]]:
         found: dict[str, list[str]] = self._http.get(f"{_place(of)}/permissions")
         return found

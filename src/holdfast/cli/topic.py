@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from holdfast.cli import expiring, inspecting, moving, parsing, partitioning, rights, stream
+from holdfast.cli import expiring, inspecting, limits, moving, parsing, partitioning, rights, stream
 from holdfast.cli.asking import asking_command, server_of
 from holdfast.cli.data import data_command, find_topic, short
 from holdfast.cli.output import print_json, tell
@@ -87,6 +87,7 @@ def add(nouns: Subparsers) -> None:
     moving.add(verbs)
     inspecting.add(verbs)
     rights.add_to_topic(verbs)
+    limits.add_to_topic(verbs)
 
     parser = data_command(verbs, "terminate", "end a topic: no further publish", TERMINATE, terminate)
     parser.add_argument("name", metavar="TOPIC", type=parsing.topic)

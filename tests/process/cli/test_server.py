@@ -374,3 +374,29 @@ def test_administration(cli: Cli, server: Served) -> None:
     )
     assert cli.answer("broker", "options", "--restore", "limits.topics")["changed"] == []
     assert "read only at the start" in cli.complains("broker", "options", "listen.port=1")
+
+
+def test_limits(cli: Cli) -> None:
+    """Of a topic and of its namespace, with the values that apply."""
+    cli.says("topic", "create", "bounded")
+    cli.says("topic", "create", "split", "--partitions", "2")
+    shown = cli.answer("namespace", "limits", "public/default", "--publish-rate-bytes", "1M")
+    assert shown["limits"]["publish_rate_bytes"] == 1 << 20
+    given = ("--producers-max", "3", "--backlog-bytes", "1G", "--backlog-bytes-action", "evict")
+    shown = cli.answer("topic", "limits", "bounded", *given)
+    own, applied = shown["limits"], shown["applied"]
+    assert (own["producers_max"], own["publish_rate_bytes"]) == (3, None)
+    assert (applied["producers_max"], applied["publish_rate_bytes"]) == (3, 1 << 20)
+    assert applied["backlog_bytes_action"] == "consumer_backlog_eviction"
+    assert cli.answer("topic", "limits", "split", "--unacked-max", "7")["applied"]["unacked_max"] == 7
+    assert cli.answer("topic", "limits", "split-partition-1")["limits"]["unacked_max"] == 7
+    cli.says("namespace", "limits", "public/default", "--publish-rate-bytes", "default")
+    words = cli.says("topic", "limits", "bounded", "--producers-max", "default", "--backlog-bytes", "0")
+    rows = {row.split()[0]: row.split()[1:] for row in words.splitlines()}
+    assert rows["producers_max"] == ["-", "no", "limit"]
+    assert rows["backlog_bytes"] == ["no", "limit", "no", "limit"]
+    assert "'drop' is not an action; use hold, exception, evict" in cli.complains(
+        "topic", "limits", "bounded", "--backlog-age-action", "drop", status=2
+    )
+    assert "there is no topic nothing" in cli.complains("topic", "limits", "nothing")
+    assert "no/where" in cli.complains("namespace", "limits", "no/where", "--producers-max", "1")

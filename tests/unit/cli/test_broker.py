@@ -363,3 +363,16 @@ def test_backup_and_restore(orders: Cli, tmp_path: Path) -> None:
     (data,) = Path(copy, "ledgers").glob("*.data")
     data.write_bytes(data.read_bytes()[:-1] + b"\xff")
     assert "do not match the checksum" in orders.complains("restore", copy, str(tmp_path / "fifth"))
+
+
+def test_limits(orders: Cli) -> None:
+    """Without options it shows them; `default` and 0 differ."""
+    shown = orders.answer("topic", "limits", "orders", "--subscribe-rate", "5", "--backlog-age", "7d")
+    assert (shown["limits"]["subscribe_rate"], shown["limits"]["backlog_age_s"]) == (5, 604_800)
+    assert orders.answer("topic", "limits", "orders") == shown
+    orders.says("namespace", "limits", "public/default", "--consumers-max", "4")
+    assert orders.answer("topic", "limits", "orders")["applied"]["consumers_max"] == 4
+    shown = orders.answer("topic", "limits", "orders", "--consumers-max", "0", "--backlog-age", "default")
+    assert (shown["applied"]["consumers_max"], shown["limits"]["backlog_age_s"]) == (0, None)
+    assert "no limit" in orders.says("topic", "limits", "orders")
+    assert "as the broker has it" in orders.says("namespace", "limits", "public/default")

@@ -12,6 +12,7 @@ from holdfast._core import TopicMessage, parse_entry
 from holdfast.broker.api.bulk_admin import BulkAdmin
 from holdfast.broker.api.consumer import Start
 from holdfast.broker.api.exchange_admin import ExchangeAdmin
+from holdfast.broker.api.limits_admin import LimitsAdmin
 from holdfast.broker.api.rights_admin import RightsAdmin
 from holdfast.broker.events import (
     DeduplicationForget,
@@ -47,7 +48,7 @@ PEEK_BYTES = 8 << 20
 YEAR_10000_MS = 253_402_300_800_000
 
 
-class Admin(BulkAdmin, ExchangeAdmin, RightsAdmin):
+class Admin(BulkAdmin, ExchangeAdmin, LimitsAdmin, RightsAdmin):
     """Administration of topics, subscriptions, tenants and namespaces.
 
     Each call returns when its effect is durable.

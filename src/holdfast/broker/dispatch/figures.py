@@ -119,6 +119,16 @@ class Figures:
         sharing = self._keys.sharing if self._consumers else None
         return sharing is not None and sharing.unordered
 
+    @property
+    def unacked_max(self) -> int:
+        """The most unacknowledged messages of a consumer; 0: no limit."""
+        return self._table.unacked_max
+
+    @property
+    def holds_most(self) -> bool:
+        """Whether the consumers hold as many messages as the subscription may hold."""
+        return 0 < self._table.held_max <= self._table.held_messages
+
     def consumer_ids(self) -> list[int]:
         """Return the ids of the consumers, in the order in which they are served."""
         return [row[0] for row in self._table.consumers()]

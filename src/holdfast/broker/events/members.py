@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.broker.events.base import Context, Event, event
-from holdfast.broker.events.notices import NameChanged
+from holdfast.broker.events.notices import NameChanged, PoliciesChanged
 from holdfast.broker.events.outcomes import Done
 from holdfast.broker.member_state import MemberInfo, Place, Setting
 from holdfast.broker.state import BrokerState
@@ -50,6 +50,7 @@ class OptionsSet(Event, frozen=True):
             return Done(changed=False)
         decided.values = values
         state.touch(decided)
+        _tell(state, context)
         return Done()
 
 
@@ -73,7 +74,14 @@ class OptionsChange(Event, frozen=True):
             return Done(changed=False)
         decided.changed = changed
         state.touch(decided)
+        _tell(state, context)
         return Done()
+
+
+def _tell(state: BrokerState, context: Context) -> None:
+    """Notice that limits of topics without policies may have changed."""
+    namespaces = sorted({topic.namespace for topic in state.topics.values()})
+    context.notices += [PoliciesChanged(each) for each in namespaces]
 
 
 @event(83)

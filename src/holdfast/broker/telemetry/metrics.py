@@ -13,6 +13,7 @@ from holdfast.broker.telemetry.traffic import LATENCIES_MS, Handed
 
 if TYPE_CHECKING:
     from holdfast.broker.broker import Broker
+    from holdfast.broker.limiting import LimitFigures
     from holdfast.broker.state import SubscriptionState
     from holdfast.broker.topic import Topic
 
@@ -65,6 +66,27 @@ HELP = {
     "pulsar_out_bytes_total": ("counter", "Bytes given to consumers of a subscription."),
     "pulsar_storage_size": ("gauge", "Bytes of a topic's ledgers."),
     "pulsar_storage_backlog_size": ("gauge", "Bytes of a topic that some subscription has to acknowledge."),
+    "pulsar_storage_backlog_quota_limit": ("gauge", "Bytes of the backlog quota, of topics with one."),
+    "pulsar_storage_backlog_quota_limit_time": (
+        "gauge",
+        "Seconds of the backlog quota by age, of topics with one.",
+    ),
+    "pulsar_storage_backlog_age_seconds": (
+        "gauge",
+        "Age of the oldest unacknowledged entry when the quota by age was looked at, of topics with one.",
+    ),
+    "pulsar_storage_backlog_quota_exceeded_evictions_total": (
+        "counter",
+        "How often this member evicted entries beyond a quota, of topics with one.",
+    ),
+    "holdfast_topic_backlog_exceeded": (
+        "gauge",
+        "1 while a backlog quota stops the producers of a topic, of topics with one.",
+    ),
+    "pulsar_publish_rate_limit_times": (
+        "counter",
+        "How often publishes waited for the rate of a topic, of topics with one.",
+    ),
     "pulsar_storage_write_rate": ("gauge", "Entries written for a topic in a second."),
     "pulsar_storage_read_rate": ("gauge", "Entries read of a topic in a second."),
     "pulsar_msg_backlog": ("gauge", "Entries of a topic that some subscription has yet to acknowledge."),
@@ -251,9 +273,24 @@ def _of_topic(broker: Broker, topic: Topic) -> Iterator[Sample]:
     yield "holdfast_topic_entries_dropped_total", 0 if thinned is None else thinned.dropped
     yield "pulsar_storage_size", topic.state.ledgers.size
     yield "pulsar_storage_backlog_size", topic.size_behind(topic.state.acked_to)
+    yield from _of_limits(broker.limiting.figures(topic))
     yield "pulsar_msg_backlog", max((topic.backlog(each) for each in subscriptions), default=0)
     yield from _classes(_LATENCY, _LATENCY_NAMES, topic.traffic.latencies, topic.traffic.latency_ms)
     yield from _classes(_SIZE, _SIZE_NAMES, counted.sizes, counted.bytes)
+
+
+def _of_limits(found: LimitFigures) -> Iterator[Sample]:
+    """Yield metrics of a topic with a publish rate or a backlog quota; others cost no line."""
+    if found.publish_paced:
+        yield "pulsar_publish_rate_limit_times", found.publish_waits
+    if found.backlog_bytes:
+        yield "pulsar_storage_backlog_quota_limit", found.backlog_bytes
+    if found.backlog_age_s:
+        yield "pulsar_storage_backlog_quota_limit_time", found.backlog_age_s
+        yield "pulsar_storage_backlog_age_seconds", round(found.oldest_s or 0, 3)
+    if found.backlog_bytes or found.backlog_age_s:
+        yield "pulsar_storage_backlog_quota_exceeded_evictions_total", found.evictions
+        yield "holdfast_topic_backlog_exceeded", int(found.exceeded)
 
 
 def _classes(name: str, names: Sequence[str], counts: Sequence[int], total: float) -> Iterator[Sample]:

@@ -173,6 +173,15 @@ class TopicAnswer(Rates, kw_only=True):
     non_contiguous_deleted_messages_ranges: int = 0
     topic_creation_time_stamp: int = 0
     last_publish_time_stamp: int = 0
+    backlog_quota_limit_size: int = -1
+    """Bytes; −1: the topic has no such quota."""
+    backlog_quota_limit_time: int = -1
+    """Seconds, likewise."""
+    oldest_backlog_message_age_seconds: int = -1
+    """At the last look, of a topic with a quota by age; −1: not known."""
+    publish_rate_limited_times: int = 0
+    backlog_exceeded: bool = False
+    """A backlog quota stops its producers. (Ours.)"""
     unreplicated: bool = False
     """One member of a cluster alone has it. (Ours.)"""
 

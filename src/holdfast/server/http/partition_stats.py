@@ -15,7 +15,11 @@ from holdfast.server.http.answers import (
     TopicAnswer,
 )
 
-_NEWEST = ("topic_creation_time_stamp", "last_publish_time_stamp")
+_NEWEST = (
+    *("topic_creation_time_stamp", "last_publish_time_stamp"),
+    *("backlog_quota_limit_size", "backlog_quota_limit_time", "oldest_backlog_message_age_seconds"),
+)
+"""Numbers of which the largest one counts."""
 _OLDEST = ("earliest_msg_publish_time_in_backlog",)
 _KEPT = ("priority_level", "producer_id")
 """Numbers of which the first one counts."""
@@ -39,6 +43,7 @@ def summed_into(whole: Whole, partitions: Iterable[TopicAnswer]) -> Whole:
         for name, subscription in each.subscriptions.items():
             _add_subscription(whole.subscriptions, name, subscription)
         whole.deduplication_status = each.deduplication_status
+        whole.backlog_exceeded |= each.backlog_exceeded
     whole.publishers = list(publishers.values())
     whole.average_msg_size = whole.bytes_in_counter / whole.msg_in_counter if whole.msg_in_counter else 0.0
     return whole

@@ -106,6 +106,7 @@ class Looks:
             deduplication_status=("Enabled" if self._broker.deduplicates(topic) else "Disabled"),
             topic_creation_time_stamp=milliseconds(topic.created),
             last_publish_time_stamp=0 if last is None else milliseconds(last.last_time),
+            **self._quotas(topic),
         )
         for name, subscription in sorted(topic.subscriptions.items()):
             found = await self._subscription(topic, subscription, earliest)
@@ -114,6 +115,17 @@ class Looks:
         for name, dispatcher in sorted(topic.volatile.items()):
             answer.subscriptions.setdefault(name, await self._volatile(dispatcher))
         return answer
+
+    def _quotas(self, topic: Topic) -> dict[str, Any]:
+        found = self._broker.limiting.figures(topic)
+        age_s = found.oldest_s
+        return {
+            "backlog_quota_limit_size": found.backlog_bytes or -1,
+            "backlog_quota_limit_time": int(found.backlog_age_s) or -1,
+            "oldest_backlog_message_age_seconds": -1 if age_s is None else int(age_s),
+            "publish_rate_limited_times": found.publish_waits,
+            "backlog_exceeded": found.exceeded,
+        }
 
     async def _subscription(
         self, topic: Topic, subscription: SubscriptionState, earliest: bool
@@ -144,7 +156,7 @@ class Looks:
     async def _served(self, dispatcher: Dispatcher, id: int) -> SubscriptionAnswer:  # noqa: A002
         looked: list[ConsumerStats] = []
         consumers: list[ConsumerAnswer] = []
-        limit = self._broker.options.unacked_max
+        limit = dispatcher.unacked_max
         attached = {each.ticket: each for each in self._attached(dispatcher)}
         keys = dispatcher.key_stats()
         for ticket in dispatcher.consumer_ids():
@@ -165,7 +177,7 @@ class Looks:
             delayed_message_index_size_in_bytes=stats.scheduled_bytes,
             msg_in_replay=stats.replay_entries,
             unacked_messages=sum(each.pending_messages for each in stats.consumers),
-            blocked_subscription_on_unacked_msgs=False,
+            blocked_subscription_on_unacked_msgs=dispatcher.holds_most,
             type=_TYPES[stats.type] if stats.type and stats.consumers else "",
             active_consumer_name=active if stats.type in ("exclusive", "failover") else None,
             consumers=consumers,

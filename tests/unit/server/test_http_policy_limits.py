@@ -1,0 +1,157 @@
+"""Limits over HTTP: effective values, units of Pulsar's tools, settings at run time, stats and metrics."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from tests.kit.server.http_metrics_checks import value
+from tests.kit.server.http_world import HttpWorld, T, http
+
+__all__ = ["http"]
+
+NS = "/admin/v2/namespaces/public/default"
+SETTINGS = "/admin/v2/brokers/configuration"
+RATE = {"publishThrottlingRateInMsg": 100, "publishThrottlingRateInByte": -1}
+
+
+def name_of(topic: str) -> str:
+    return topic.rpartition("/")[2]
+
+
+@pytest.mark.parametrize(
+    ("of_namespace", "of_topic", "body"),
+    [
+        ("maxProducersPerTopic", "maxProducers", 3),
+        ("maxConsumersPerTopic", "maxConsumers", 3),
+        ("maxConsumersPerSubscription", "maxConsumersPerSubscription", 3),
+        ("maxUnackedMessagesPerConsumer", "maxUnackedMessagesOnConsumer", 3),
+        ("maxUnackedMessagesPerSubscription", "maxUnackedMessagesOnSubscription", 3),
+        ("publishRate", "publishRate", RATE),
+        (
+            *("dispatchRate", "dispatchRate"),
+            {
+                "dispatchThrottlingRateInMsg": 5,
+                "dispatchThrottlingRateInByte": 1000,
+                "relativeToPublishRate": False,
+                "ratePeriodInSecond": 2,
+            },
+        ),
+        (
+            *("subscribeRate", "subscribeRate"),
+            {"subscribeThrottlingRatePerConsumer": 5, "ratePeriodInSecond": 10},
+        ),
+    ],
+)
+def test_own_value_and_effective_value(http: HttpWorld, of_namespace: str, of_topic: str, body: Any) -> None:
+    """The namespace's value applies until the topic has its own, and again after that is removed."""
+    topic = http.topic()
+    path = f"{topic}/{of_topic}"
+    none = http.get(f"{path}?applied=true")
+    http.done("POST", f"{NS}/{of_namespace}", json=body)
+    assert http.get(f"{NS}/{of_namespace}") == body
+    assert http.get(path) is None
+    assert http.get(f"{path}?applied=true") == body
+    own = 9 if isinstance(body, int) else {**body, next(iter(body)): 9}
+    http.done("POST", path, json=own)
+    assert http.get(path) == http.get(f"{path}?applied=true") == own
+    http.done("DELETE", path)
+    assert http.get(f"{path}?applied=true") == body
+    http.done("DELETE", f"{NS}/{of_namespace}")
+    assert http.get(f"{NS}/{of_namespace}") is None
+    assert http.get(f"{path}?applied=true") == none
+
+
+def test_a_quota_has_its_words(http: HttpWorld) -> None:
+    topic = http.topic()
+    http.done("POST", f"{NS}/backlogQuota", json={"limitSize": 1 << 30, "policy": "producer_exception"})
+    body = {"limitTime": 60, "policy": "consumer_backlog_eviction"}
+    http.done("POST", f"{topic}/backlogQuota?backlogQuotaType=message_age", json=body)
+    own, applied = http.get(f"{topic}/backlogQuotaMap"), http.get(f"{topic}/backlogQuotaMap?applied=true")
+    assert list(own) == ["message_age"]
+    assert (own["message_age"]["limitTime"], own["message_age"]["policy"]) == (60, body["policy"])
+    assert applied["destination_storage"]["limitSize"] == 1 << 30
+    assert applied["destination_storage"]["policy"] == "producer_exception"
+    http.done("DELETE", f"{NS}/backlogQuota")
+    assert http.get(f"{NS}/backlogQuotaMap") == {}
+
+
+def test_a_rate_that_is_not_possible(http: HttpWorld) -> None:
+    """A relative rate is refused, and the text says what to do; the next one is -1, without a limit."""
+    topic = http.topic()
+    found = http.ask("POST", f"{topic}/dispatchRate", json={"relativeToPublishRate": True})
+    assert (found.status, "not supported; use a rate" in found.reason) == (412, True)
+    http.done("POST", f"{topic}/publishRate", json={})
+    assert http.get(f"{topic}/limits")["publish_rate_messages"] == 0
+
+
+def test_all_limits_at_once(http: HttpWorld) -> None:
+    topic = http.topic()
+    http.done("POST", f"{topic}/limits", json={"producers_max": 2, "backlog_age_s": 60})
+    http.done("POST", f"{NS}/limits", json={"producers_max": 5, "consumers_max": 4})
+    own, applied = http.get(f"{topic}/limits"), http.get(f"{topic}/limits?applied=true")
+    assert (own["producers_max"], own["consumers_max"], own["backlog_age_s"]) == (2, None, 60)
+    assert (applied["producers_max"], applied["consumers_max"]) == (2, 4)
+    http.done("POST", f"{topic}/limits", json={"producers_max": None})
+    assert http.get(f"{topic}/limits?applied=true")["producers_max"] == 5
+    http.done("POST", f"{NS}/limits", json={"producers_max": None, "consumers_max": None})
+    for body, words in (({"producers_max": -1}, "producers_max"), ({"backlog_bytes_action": "x"}, "action")):
+        found = http.ask("POST", f"{topic}/limits", json=body)
+        assert (found.status, words in found.reason) == (412, True), found
+
+
+def test_partitions_have_the_limits_of_their_topic(http: HttpWorld) -> None:
+    http.done("PUT", f"{T}/split/partitions", json=2)
+    http.done("POST", f"{T}/split/maxProducers", json=4)
+    for at in range(2):
+        assert http.get(f"{T}/split-partition-{at}/maxProducers") == 4
+    assert http.get(f"{T}/split/maxProducers") == 4
+
+
+def test_settings_at_run_time(http: HttpWorld) -> None:
+    """They apply at once to topics without a policy, also a rate of publishes under way."""
+    topic = http.topic()
+
+    async def published(count: int) -> float:
+        began = time.monotonic()
+        async with http.broker.producer(name_of(topic)) as producer:
+            for _ in range(count):
+                await producer.send(b"x")
+        return time.monotonic() - began
+
+    http.done("POST", f"{SETTINGS}/broker.producers_max/7")
+    assert http.get(f"{topic}/maxProducers?applied=true") == 7
+    http.done("POST", f"{SETTINGS}/broker.publish_rate_messages/20")
+    assert http.get(f"{topic}/publishRate?applied=true")["publishThrottlingRateInMsg"] == 20
+    assert http.run(published(24)) > 0.15
+    http.done("POST", f"{SETTINGS}/broker.publish_rate_messages/100000")
+    assert http.run(published(30)) < 0.5
+    http.done("DELETE", f"{SETTINGS}/broker.publish_rate_messages")
+    http.done("DELETE", f"{SETTINGS}/broker.producers_max")
+    assert http.get(f"{topic}/maxProducers?applied=true") == 0
+    found = http.ask("POST", f"{SETTINGS}/broker.producers_max/-1")
+    assert (found.status, "producers_max" in found.reason) == (412, True)
+
+
+def test_stats_and_metrics(http: HttpWorld) -> None:
+    topic = http.topic(messages=30, subscription="s")
+    http.done("POST", f"{topic}/limits", json={"backlog_bytes": 300, "backlog_age_s": 3600})
+    http.done("POST", f"{topic}/publishRate", json=RATE)
+    http.ask("GET", "/admin/v2/brokers/backlog-quota-check")
+    stats = http.get(f"{topic}/stats")
+    assert (stats["backlogQuotaLimitSize"], stats["backlogQuotaLimitTime"]) == (300, 3600)
+    assert stats["backlogExceeded"] is True
+    assert stats["oldestBacklogMessageAgeSeconds"] >= 0
+    assert stats["publishRateLimitedTimes"] == 0
+    labels = {"topic": f"persistent://public/default/{name_of(topic)}"}
+    assert value(http, "holdfast_topic_backlog_exceeded", **labels) == 1
+    assert value(http, "pulsar_storage_backlog_quota_limit", **labels) == 300
+    assert value(http, "pulsar_storage_backlog_quota_limit_time", **labels) == 3600
+    assert value(http, "pulsar_storage_backlog_quota_exceeded_evictions_total", **labels) == 0
+    assert value(http, "pulsar_publish_rate_limit_times", **labels) == 0
+    assert value(http, "pulsar_storage_backlog_age_seconds", **labels) >= 0
+    http.done("POST", f"{topic}/subscription/s/skip_all")
+    http.ask("GET", "/admin/v2/brokers/backlog-quota-check")
+    assert http.get(f"{topic}/stats")["backlogExceeded"] is False
