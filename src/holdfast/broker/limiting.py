@@ -61,7 +61,7 @@ class Rates:
 
 @dataclass(frozen=True)
 class LimitFigures:
-    """What limits do to one topic, at one member."""
+    """Figures of the limits of one topic, at one member."""
 
     publish_paced: bool
     """It has a publish rate."""

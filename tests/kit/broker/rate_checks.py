@@ -169,7 +169,7 @@ def clock_jumps() -> None:
 
 
 def waits_are_idle() -> None:
-    """Clients that wait for a rate cost a few turns of the loop for each message."""
+    """Clients that wait for a rate cost few turns of the loop."""
     world = SimWorld()
 
     async def life() -> Broker:

@@ -395,8 +395,5 @@ def test_limits(cli: Cli) -> None:
     rows = {row.split()[0]: row.split()[1:] for row in words.splitlines()}
     assert rows["producers_max"] == ["-", "no", "limit"]
     assert rows["backlog_bytes"] == ["no", "limit", "no", "limit"]
-    assert "'drop' is not an action; use hold, exception, evict" in cli.complains(
-        "topic", "limits", "bounded", "--backlog-age-action", "drop", status=2
-    )
     assert "there is no topic nothing" in cli.complains("topic", "limits", "nothing")
     assert "no/where" in cli.complains("namespace", "limits", "no/where", "--producers-max", "1")

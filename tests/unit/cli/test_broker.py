@@ -376,3 +376,10 @@ def test_limits(orders: Cli) -> None:
     assert (shown["applied"]["consumers_max"], shown["limits"]["backlog_age_s"]) == (0, None)
     assert "no limit" in orders.says("topic", "limits", "orders")
     assert "as the broker has it" in orders.says("namespace", "limits", "public/default")
+    for wrong in (
+        ("--backlog-age-action", "drop"),
+        ("--producers-max", "-1"),
+        ("--subscribe-rate-period", "0"),
+    ):
+        with pytest.raises(SystemExit, match="2"):
+            orders.run("topic", "limits", "orders", *wrong)

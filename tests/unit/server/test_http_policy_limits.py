@@ -1,4 +1,4 @@
-"""Limits over HTTP: effective values, units of Pulsar's tools, settings at run time, stats and metrics."""
+"""Limits over HTTP: effective values, Pulsar's units, settings at run time, figures."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def name_of(topic: str) -> str:
     ],
 )
 def test_own_value_and_effective_value(http: HttpWorld, of_namespace: str, of_topic: str, body: Any) -> None:
-    """The namespace's value applies until the topic has its own, and again after that is removed."""
+    """The namespace's value applies while the topic has none of its own."""
     topic = http.topic()
     path = f"{topic}/{of_topic}"
     none = http.get(f"{path}?applied=true")
@@ -79,7 +79,7 @@ def test_a_quota_has_its_words(http: HttpWorld) -> None:
 
 
 def test_a_rate_that_is_not_possible(http: HttpWorld) -> None:
-    """A relative rate is refused, and the text says what to do; the next one is -1, without a limit."""
+    """A relative rate is refused; −1 is without a limit."""
     topic = http.topic()
     found = http.ask("POST", f"{topic}/dispatchRate", json={"relativeToPublishRate": True})
     assert (found.status, "not supported; use a rate" in found.reason) == (412, True)
@@ -111,7 +111,7 @@ def test_partitions_have_the_limits_of_their_topic(http: HttpWorld) -> None:
 
 
 def test_settings_at_run_time(http: HttpWorld) -> None:
-    """They apply at once to topics without a policy, also a rate of publishes under way."""
+    """They apply at once to topics without a policy, also a publish rate."""
     topic = http.topic()
 
     async def published(count: int) -> float:

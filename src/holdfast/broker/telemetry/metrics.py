@@ -280,7 +280,7 @@ def _of_topic(broker: Broker, topic: Topic) -> Iterator[Sample]:
 
 
 def _of_limits(found: LimitFigures) -> Iterator[Sample]:
-    """Yield metrics of a topic with a publish rate or a backlog quota; others cost no line."""
+    """Yield metrics of a topic with a publish rate or a backlog quota."""
     if found.publish_paced:
         yield "pulsar_publish_rate_limit_times", found.publish_waits
     if found.backlog_bytes:
