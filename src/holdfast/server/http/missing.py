@@ -81,6 +81,7 @@ MISSING: dict[str, tuple[str, ...]] = {
         CLUSTER + "/peers",
         CLUSTER + "/migrate",
         CLUSTER + "/policies",
+        CLUSTER + "/policies/…",
     ),
     f"to administer clusters {_ONE_CLUSTER}": (CLUSTER,),
     f"persistence as a policy {_NO_BOOKKEEPER}": (
@@ -135,6 +136,14 @@ MISSING: dict[str, tuple[str, ...]] = {
     ),
     f"function workers {_NO_FUNCTIONS}": ("/admin/v2/worker/…", "/admin/v2/worker-stats/…"),
     f"packages {_NO_FUNCTIONS}": ("/admin/v3/packages/…",),
+    "WebSocket is not supported: use a client of the Pulsar protocol": ("/ws/…",),
+    "the figures of a proxy are not applicable: clients connect to the server, or through any TCP proxy": (
+        "/proxy-stats/…",
+        "/admin/v2/proxy-stats/…",
+    ),
+    f"resources of single bundles {_NO_BUNDLES}": (
+        "/admin/v2/broker-stats/broker-resource-availability/{tenant}/{namespace}",
+    ),
     "messages over HTTP are not supported: use a client, or `holdfast topic produce --server URL`": (
         "/topics/…",
     ),
