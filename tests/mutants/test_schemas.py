@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from holdfast.broker import Broker, Topic
 from holdfast.broker.events.schemas import SchemaAdd
 from holdfast.broker.state import Policies
 from holdfast.errors import HoldfastError
@@ -73,6 +74,35 @@ def consumers_are_not_compared(patch: Patch) -> None:
     patch.setattr(versions, "admit_consumer", admit)
 
 
+def types_are_not_looked_at(patch: Patch) -> None:
+    def known_as_sent(known: Any, schema: Any) -> int | None:
+        return next((version for version, each in known if each.schema_data == schema.schema_data), None)
+
+    patch.setattr(versions, "known_as_sent", known_as_sent)
+
+
+def types_of_pairs_are_not_looked_at(patch: Patch) -> None:
+    patch.setattr(versions, "_texts", lambda _: [])
+
+
+def an_incompatible_one_is_let_in_after_a_restart(patch: Patch) -> None:
+    """Only the schemas that were added since the start are compared."""
+    start, before = Broker.start, Topic.schemas_applying
+    older: dict[str, int] = {}
+
+    async def started(*given: Any, **named: Any) -> Broker:
+        broker = await start(*given, **named)
+        older.update({each.name: len(each.schemas) for each in broker.topics.values()})
+        return broker
+
+    def schemas_applying(topic: Topic) -> list[tuple[int, bytes]]:
+        known: list[tuple[int, bytes]] = before.__get__(topic)
+        return [each for each in known if each[0] >= older.get(topic.name, 0)]
+
+    patch.setattr(Broker, "start", started)
+    patch.setattr(Topic, "schemas_applying", property(schemas_applying))
+
+
 def every_topic_is_new(patch: Patch) -> None:
     patch.setattr(versions, "_is_new", lambda _: True)
 
@@ -88,6 +118,9 @@ MUTANTS = {
     "no schema is the same": no_schema_is_the_same,
     "consumers are not compared": consumers_are_not_compared,
     "every topic is new": every_topic_is_new,
+    "types are not looked at": types_are_not_looked_at,
+    "types of pairs are not looked at": types_of_pairs_are_not_looked_at,
+    "an incompatible one is let in after a restart": an_incompatible_one_is_let_in_after_a_restart,
 }
 
 

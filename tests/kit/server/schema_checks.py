@@ -99,6 +99,40 @@ async def consumers_must_read_the_newest(path: Path) -> None:
         await versions.admit_consumer(broker, used, auto)
 
 
+async def written_otherwise_it_is_the_same(path: Path) -> None:
+    """Comments, spaces and the order of members make no difference."""
+    async with Broker.open(path) as broker:
+        await broker.admin.set_namespace_policies("public/default", schema_strategy="ALWAYS_INCOMPATIBLE")
+        assert await add(broker, ONE) == 0
+        definition = {**json.loads(ONE.schema_data), "doc": "An order."}
+        turned = json.dumps(dict(reversed(definition.items())), indent=1).encode()
+        assert await add(broker, pb.Schema(name="t", type=pb.Schema.Avro, schema_data=turned)) == 0
+        assert await add(broker, MORE) is None
+
+
+async def one_type_is_not_another(path: Path) -> None:
+    """Equal bytes of another type, or of a pair of other types, are another schema."""
+    async with Broker.open(path) as broker:
+        assert await add(broker, ONE) == 0
+        assert (
+            await add(broker, pb.Schema(name="s", type=pb.Schema.Json, schema_data=ONE.schema_data)) is None
+        )
+        pairs = [pair_of(kind) for kind in ("AVRO", "JSON")]
+        there = await topic(broker, NAME + "-pairs")
+        assert await versions.add(broker, there, pairs[0], by_producer=True) == 0
+        assert await versions.add(broker, there, pairs[0], by_producer=True) == 0
+        assert await refused(versions.add(broker, there, pairs[1], by_producer=True))
+
+
+def pair_of(value_type: str) -> pb.Schema:
+    """Return the schema of a text as key, and ONE as value of this type."""
+    parts = b"".join(len(each).to_bytes(4, "big") + each for each in (b"", ONE.schema_data))
+    found = pb.Schema(name="s", type=pb.Schema.KeyAndValue, schema_data=parts)
+    found.properties.add(key="key.schema.type", value="STRING")
+    found.properties.add(key="value.schema.type", value=value_type)
+    return found
+
+
 async def refused(work: Any) -> bool:
     """Return whether a call is refused because of its schema."""
     try:
@@ -114,4 +148,6 @@ SCENES = (
     the_topic_decides_before_its_namespace,
     producers_obey_the_rules,
     consumers_must_read_the_newest,
+    written_otherwise_it_is_the_same,
+    one_type_is_not_another,
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from typing import Any
 
@@ -13,6 +14,7 @@ __all__ = ["http"]
 
 S = "/admin/v2/schemas/public/default"
 NS = "/admin/v2/namespaces/public/default"
+AS_JSON = {"Content-Type": "application/json"}
 
 
 def avro(*fields: tuple[str, Any], **more: Any) -> dict[str, Any]:
@@ -103,6 +105,25 @@ def test_bad_requests(http: HttpWorld, body: dict[str, Any], status: int, words:
         assert words in answer.reason
     assert http.ask("GET", f"{at}/schema/-1").status == 412
     assert http.ask("GET", f"{S}/missing/schema").status == 404
+
+
+def test_sizes(http: HttpWorld) -> None:
+    """A definition that is too large is refused before it is parsed."""
+    at, fields = f"{S}/{name(http.topic())}", [{"name": f"f{n}", "type": "int"} for n in range(6000)]
+    many = json.dumps({"type": "record", "name": "Order", "fields": fields})
+    deep: Any = "int"
+    for _ in range(200):
+        deep = {"type": "array", "items": deep}
+    for definition, status, words in (
+        ("x" * ((1 << 20) + 1), 413, "limits.http_body_bytes"),
+        (many, 422, "parts; at most 5,000 are allowed"),
+        (json.dumps(deep), 422, "nested too deeply"),
+    ):
+        for path in ("schema", "compatibility", "version"):
+            body = io.BytesIO(json.dumps({"type": "AVRO", "schema": definition}).encode())
+            answer = http.ask("POST", f"{at}/{path}", data=body, headers=AS_JSON)
+            assert (answer.status, words in answer.reason) == (status, True), answer.reason
+    assert http.ask("GET", f"{at}/schema").status == 404
 
 
 def test_the_topic_decides_before_its_namespace(http: HttpWorld) -> None:

@@ -57,6 +57,20 @@ def current(topic: Topic) -> list[tuple[int, pb.Schema]]:
     return [(version, pb.Schema.FromString(each)) for version, each in topic.schemas_applying]
 
 
+def known_as_sent(known: Sequence[tuple[int, pb.Schema]], schema: pb.Schema) -> int | None:
+    """Return the version whose bytes a schema repeats; this needs no parser."""
+    for version, each in reversed(known):
+        if (each.type, each.schema_data) == (schema.type, schema.schema_data) and (
+            schema.type != pb.Schema.KeyAndValue or {*_texts(each)} == {*_texts(schema)}
+        ):
+            return version
+    return None
+
+
+def _texts(schema: pb.Schema) -> list[tuple[str, str]]:
+    return [(each.key, each.value) for each in schema.properties]
+
+
 def version_of(known: Sequence[tuple[int, pb.Schema]], schema: pb.Schema) -> int | None:
     """Return the version of a schema; None: the topic does not have it."""
     wanted = identity(schema)
@@ -95,6 +109,9 @@ async def add(broker: Broker, topic: Topic, schema: pb.Schema, *, by_producer: b
         BadSchema: its definition is not valid.
         IncompatibleSchema: it does not fit, or producers may not add any. The text names the field.
     """
+    version = known_as_sent(current(topic), schema)
+    if version is not None:
+        return version
     require_sound(schema)
     for _ in range(TRIES):
         seen, known, applied = len(topic.schemas), current(topic), rules(broker, topic)
@@ -136,6 +153,8 @@ async def admit_consumer(broker: Broker, topic: Topic, schema: pb.Schema) -> Non
     known = current(topic)
     if not known and _is_new(topic):
         await add(broker, topic, schema, by_producer=True)
+        return
+    if known_as_sent(known, schema) is not None:
         return
     require_sound(schema)
     strategy = rules(broker, topic).strategy
