@@ -100,7 +100,7 @@ def test_ends_of_topics(server: Served, program: str) -> None:
     run(server, program)
 
 
-@pytest.mark.parametrize("program", ["permissions", "subscription_roles", "misused_permissions"])
+@pytest.mark.parametrize("program", ["permissions", "subscription_roles", "misused_permissions", "oauth2"])
 def test_permissions(guarded: Served, program: str) -> None:
     run(guarded, program)
 

@@ -5,9 +5,12 @@ Each runs in a process of its own: `policy_programs.py NAME URL HTTP_URL`. It fa
 
 from __future__ import annotations
 
+import base64
 import contextlib
+import http.server
 import json
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -176,6 +179,43 @@ def misused_permissions(user: User) -> None:
     denied(user, "POST", f"{NAMESPACE}/permissions/shop", 400, "fly", ["fly"])
     denied(user, "POST", "namespaces/public/none/permissions/shop", 404, "no namespace", ["produce"])
     denied(user, "POST", f"{NAMESPACE}/permissions/shop", 403, "may not administer", ["produce"], "shop")
+
+
+def oauth2(user: User) -> None:
+    """The client fetches a token from its issuer; the server checks it like others."""
+    asked: list[str] = []
+
+    class Issuer(http.server.BaseHTTPRequestHandler):
+        def answer(self, body: dict[str, Any]) -> None:
+            data = json.dumps(body).encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def do_GET(self) -> None:
+            self.answer({"token_endpoint": f"{issuer}/token"})
+
+        def do_POST(self) -> None:
+            asked.append(self.rfile.read(int(self.headers["Content-Length"])).decode())
+            self.answer({"access_token": token("issued"), "expires_in": 3600, "token_type": "Bearer"})
+
+        def log_message(self, *_: object) -> None: ...
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Issuer)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    issuer = f"http://127.0.0.1:{server.server_address[1]}"
+    key = base64.b64encode(json.dumps({"client_id": "me", "client_secret": "secret"}).encode()).decode()
+    parameters = {"issuer_url": issuer, "private_key": f"data:application/json;base64,{key}"}
+    given = pulsar.AuthenticationOauth2(json.dumps({**parameters, "audience": "all"}))
+    client = pulsar.Client(user.url, authentication=given, operation_timeout_seconds=5)
+    refused(lambda: client.create_producer("orders"), DENIED)
+    user.admin("POST", f"{NAMESPACE}/permissions/issued", ["produce"])
+    client.create_producer("orders").send(b"x")
+    assert "client_secret" in asked[0]
+    client.close()
+    server.shutdown()
 
 
 def without_authorization(user: User) -> None:
@@ -363,6 +403,7 @@ PROGRAMS: dict[str, Callable[[User], None]] = {
         granted_before_a_restart,
         granted_after_a_restart,
         misused_permissions,
+        oauth2,
         without_authorization,
         expiry_of_subscriptions,
         inactive_topics,
