@@ -35,6 +35,9 @@ def roundtrip(client: Any, topic: str, options: dict[str, Any], reading: dict[st
         consumer.acknowledge(message)
     consumer.close()
     producer.close()
+    reader = client.create_reader(topic, pulsar.MessageId.earliest, **reading)
+    assert [reader.read_next(5000).data() for _ in sent] == sent
+    reader.close()
 
 
 @program
