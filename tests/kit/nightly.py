@@ -29,6 +29,7 @@ import pytest
 from tests.kit import kept
 from tests.kit.broker import cluster, dispatch_storm, exchange_cluster, owners
 from tests.kit.broker import kills as broker_kills
+from tests.kit.cluster import on_corosync
 from tests.kit.cluster import storm as joining
 from tests.kit.group import machine, totem
 from tests.kit.growth import months
@@ -132,6 +133,9 @@ SIMULATED = {
     "everything": Storm(lambda seed, tenths: owners.everything(seed, tenths / 10), length=40),
     "exchanges": Storm(lambda seed, tenths: exchange_cluster.run(seed, seconds=tenths / 10), length=60),
     "cpg": Storm(lambda seed, tenths: totem.run_on_totem(seed, seconds=tenths / 10), length=100),
+    "brokers on cpg": Storm(lambda seed, tenths: on_corosync.brokers(seed, tenths / 10), length=40),
+    "owners on cpg": Storm(lambda seed, tenths: on_corosync.owners_of(seed, tenths / 10), length=40),
+    "joining on cpg": Storm(lambda seed, tenths: on_corosync.joins(seed, tenths / 10), length=40),
     "dispatch": Storm(dispatch_storm.storm, length=200),
     "store": Storm(lambda seed, lives: checks.power_cuts(seed, "group", lives), length=8),
     "store-kill": Storm(checks.a_kill_and_then_a_power_cut, length=8),

@@ -183,7 +183,17 @@ def torture_broker(options: argparse.Namespace) -> int:
     return 0
 
 
-SIMULATED = ("everything", "brokers, every fault", "joining", "brokers", "exchanges", "cpg")
+SIMULATED = (
+    "everything",
+    "brokers, every fault",
+    "joining",
+    "brokers",
+    "exchanges",
+    "cpg",
+    "brokers on cpg",
+    "owners on cpg",
+    "joining on cpg",
+)
 """The storms over simulated clusters (`nightly.SIMULATED`)."""
 
 

@@ -18,6 +18,7 @@ from holdfast.group.cpg.progress import Progress
 from holdfast.group.cpg.wire import Announce, Batch, Evict, Fragment, Frame
 from holdfast.group.interface import Member
 from holdfast.group.member import BaseGroup
+from tests.kit.cluster import on_corosync
 from tests.kit.group.checker import Broken
 from tests.kit.group.hand_plays import (
     HandPlay,
@@ -265,3 +266,19 @@ def test_found_by_hand(mutant: Patch, play: HandPlay, monkeypatch: pytest.Monkey
     mutant(monkeypatch)
     with pytest.raises(AssertionError):
         asyncio.run(play())
+
+
+BY_BROKERS: list[tuple[Patch, str]] = [
+    (quorate_without_counting, "I23"),
+    (stable_at_self_delivery, "I24"),
+    (a_minority_resumes, "I27"),
+]
+
+
+@pytest.mark.parametrize(
+    ("mutant", "invariant"), BY_BROKERS, ids=lambda each: getattr(each, "__name__", each)
+)
+def test_found_by_whole_brokers(mutant: Patch, invariant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    mutant(monkeypatch)
+    with pytest.raises(Broken, match=invariant):
+        on_corosync.joins(1, 1.5)

@@ -276,10 +276,14 @@ def watched() -> Iterator[None]:
 
 
 def run(
-    seed: int, nodes: int = 3, seconds: float = 12.0, trouble: Trouble | None = None
+    seed: int,
+    nodes: int = 3,
+    seconds: float = 12.0,
+    trouble: Trouble | None = None,
+    simulation: type[Sim] = Sim,
 ) -> tuple[World, bytes]:
     """Run a storm over brokers, and check it; return the world and the trace."""
-    with watched(), Sim(seed, nodes) as sim:
+    with watched(), simulation(seed, nodes) as sim:
         world = World(sim, pause_s=0.4)
         sim.network.weather = Weather(delay_s=(1e-4, 40e-3), loss=0.05, detection_s=(0.005, 0.3))
         sim.boot(world.program)

@@ -383,13 +383,17 @@ def squall(sim: Sim, faults: int) -> None:
 
 
 def run(
-    seed: int, nodes: int = 3, seconds: float = 0.0, trouble: Trouble | None = None
+    seed: int,
+    nodes: int = 3,
+    seconds: float = 0.0,
+    trouble: Trouble | None = None,
+    simulation: type[Sim] = Sim,
 ) -> tuple[Owners, bytes]:
     """Run a squall, or a storm of some seconds, over brokers that share subscriptions.
 
     Returns the world and the trace.
     """
-    with cluster.watched(), Sim(seed, nodes) as sim:
+    with cluster.watched(), simulation(seed, nodes) as sim:
         world = Owners(sim, pause_s=0.1, few=seed % 2 == 1 and not seconds)
         sim.network.weather = Weather(delay_s=(1e-4, 10e-3), loss=0.02, detection_s=(0.005, 0.1))
         with observed(world):

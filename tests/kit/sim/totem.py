@@ -119,9 +119,15 @@ class TotemNode(SimNode):
 
     _world: TotemSim
 
-    def group(self, explicit_holds: bool = False, window_bytes: int = WINDOW_BYTES) -> Group:  # type: ignore[override]
+    def group(  # type: ignore[override]
+        self,
+        explicit_holds: bool = False,
+        window_bytes: int = WINDOW_BYTES,
+        incarnation: int | None = None,
+        view_floor: int = 0,
+    ) -> Group:
         world = self._world
-        member = world.new_member(self.number)
+        member = world.new_member(self.number, incarnation)
         chance = SeededRandomness(world.seed, f"group {member}")
         context = copy_context()
         context.run(CURRENT.set, self.life)
@@ -132,7 +138,7 @@ class TotemNode(SimNode):
             node=self.number,
             nodes=world.nodes,
             incarnation=member.incarnation,
-            view_floor=world.view_floor(self.number),
+            view_floor=max(view_floor, world.view_floor(self.number)),
             explicit_holds=explicit_holds,
             window_bytes=window_bytes,
             carrier=carrier,
@@ -145,6 +151,14 @@ class Hasty(CpgGroup):
     def __init__(self, **options: Any) -> None:
         super().__init__(**{**options, "window_bytes": 300, "answer_s": 0.4, "evict_s": 0.6})
         self._outbox = Outbox(batch_bytes=12, fragment_bytes=7)
+
+
+class Small(CpgGroup):
+    """An engine for whole brokers, with small frames and short waits."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{**options, "window_bytes": 4000, "answer_s": 0.4, "evict_s": 0.6})
+        self._outbox = Outbox(batch_bytes=600, fragment_bytes=150)
 
 
 class TotemSim(Sim):
@@ -162,3 +176,11 @@ class TotemSim(Sim):
         node = TotemNode(self, number, life)
         node._world = self
         return node
+
+
+class SmallTotemSim(TotemSim):
+    """A simulated Corosync whose members are quick to leave others out."""
+
+    def __init__(self, seed: int, nodes: int) -> None:
+        super().__init__(seed, nodes)
+        self.engine = Small
