@@ -110,8 +110,8 @@ class WireReader {
             throw Error(Code::too_large, "a producer's name has at most 65535 bytes, not " +
                                              std::to_string(name.size()));
         Producer& producer = producers_[id];
-        producer = Producer{topic, session, epoch, std::string(name), {}, kNone,
-                            0,     0,       false, delay_max_ms,       entry_bytes_max};
+        producer = Producer{topic, session, epoch,        std::string(name), {}, kNone, 0,
+                            0,     false,   delay_max_ms, entry_bytes_max};
         last_ = nullptr;
     }
     // From now on its SENDs are handed over, and no event is written.
