@@ -51,6 +51,44 @@ nb::object read(LedgerFiles& files, u64 ledger, u64 first_ordinal, u64 entry, st
     return nb::cast(std::move(*run));
 }
 
+// Ordinals from a sequence of ints, or from bytes: 8 for each, little-endian.
+std::vector<u64> to_ordinals(nb::handle given) {
+    std::vector<u64> out;
+    if (PyBytes_Check(given.ptr())) {
+        const std::string_view bytes = view_of_bytes(given.ptr());
+        if (bytes.size() % sizeof(u64) != 0)
+            throw Error(Code::misuse,
+                        "ordinals of " + std::to_string(bytes.size()) + " bytes: each one has 8");
+        out.resize(bytes.size() / sizeof(u64));
+        if (!bytes.empty()) std::memcpy(out.data(), bytes.data(), bytes.size());
+        return out;
+    }
+    out.reserve(nb::len(given));
+    for (nb::handle each : given)
+        if (!nb::try_cast(each, out.emplace_back()))
+            throw nb::type_error("an ordinal is an int from 0 to 2^64 - 1");
+    return out;
+}
+
+EntryRun spread(const EntryRun& run, nb::handle ordinals, u64 ledger, u64 first_entry,
+                u64 first_ordinal, std::size_t count) {
+    return run.spread(to_ordinals(ordinals), ledger, first_entry, first_ordinal, count);
+}
+
+// The batches with messages that are compacted out: (place in the run, mask of the others).
+nb::list open_masks(const EntryRun& run) {
+    nb::list out;
+    for (std::size_t i = 0; i < run.count(); ++i) {
+        if (!run.slot(i).thinned) continue;
+        const std::vector<u64> words = run.open_mask(i);
+        PyObject* mask = _PyLong_FromByteArray(reinterpret_cast<const unsigned char*>(words.data()),
+                                               words.size() * 8, 1, 0);
+        if (mask == nullptr) throw nb::python_error();
+        out.append(nb::make_tuple(i, nb::steal(mask)));
+    }
+    return out;
+}
+
 u64 time_of(LedgerFiles& files, u64 ledger, u64 entry, u32 generation) {
     GilRelease release;
     return files.read({{ledger, generation}, 0, 0, entry, 1, kLetGo, ReadFrom::disk})->time(0);
@@ -84,7 +122,10 @@ void bind_entries(nb::module_& module) {
             [](const EntryRun& run, Py_ssize_t i) { return run.messages(index_in(run, i)); },
             nb::arg("i"))
         .def("slice", &EntryRun::slice, nb::arg("start"),
-             nb::arg("stop") = std::numeric_limits<std::size_t>::max());
+             nb::arg("stop") = std::numeric_limits<std::size_t>::max())
+        .def("spread", &spread, nb::arg("ordinals"), nb::arg("ledger"), nb::arg("first_entry"),
+             nb::arg("first_ordinal"), nb::arg("count"))
+        .def("open_masks", &open_masks);
     nb::class_<LedgerFiles>(module, "LedgerFiles")
         .def(
             "__init__",

@@ -345,6 +345,7 @@ class ColumnDecoder {
         const u64 ordinal = run.first_ordinal() + at;
         // the batch of rows was full within this entry
         if (walk_.ordinal == ordinal) return take_batch(run, at);
+        if (run.slot(at).gap()) return Stop::end;
         const std::string_view bytes = run.bytes(at);
         std::string_view metadata, payload;
         if (const auto fault = read_frame(bytes, metadata, payload); fault != EntryFault::none)

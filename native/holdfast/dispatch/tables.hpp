@@ -160,7 +160,7 @@ class Dispatch {
 
     // Dispatches entries [0, count) of a run whose first ordinal is `first`. `skip` (in order):
     // acknowledged. `only` (in order; null: all): the wanted ordinals; the rest of the run lies
-    // between them. Entries without a permit are to be read again.
+    // between them. Entries without a permit are to be read again. Gaps have no messages.
     // `hash_of` (of an index): of its key. Entries that are not due wait in the schedule.
     template <class Messages, class HashOf, class Times = NoTimes>
     std::vector<Handed> hand(u64 first, u32 count, Messages messages, HashOf hash_of,
@@ -182,7 +182,7 @@ class Dispatch {
                 if (ordinal < (*only)[asked].first) continue;
             }
             while (skipping < skip.size() && skip[skipping].end <= ordinal) ++skipping;
-            if ((skipping < skip.size() && skip[skipping].first <= ordinal) ||
+            if ((skipping < skip.size() && skip[skipping].first <= ordinal) || messages(i) == 0 ||
                 pending_.contains(ordinal)) {
                 if (keys_ != nullptr) keys_->filtered(ordinal);
                 ++filtered_;
@@ -212,7 +212,7 @@ class Dispatch {
                 continue;
             }
             while (part < left.size() && left[part].ordinal < ordinal) ++part;
-            u32 size = std::max<u32>(1, messages(i));
+            u32 size = messages(i);
             if (part < left.size() && left[part].ordinal == ordinal)
                 size = std::min(size, std::max<u32>(1, left[part].messages));
             give(out, place, chosen, i, ordinal, size, std::max<u64>(1, now_ns));

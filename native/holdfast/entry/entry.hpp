@@ -320,6 +320,7 @@ class BatchReader {
 struct Entry {
     EntryMetadata metadata;
     std::string_view metadata_bytes, payload;
+    bool thinned = false;  // messages of its open batch are compacted out
 };
 
 // Finds metadata and payload; reads neither.
@@ -342,6 +343,7 @@ inline EntryFault read_entry(std::string_view bytes, Entry& out) {
         fault != EntryFault::none)
         return fault;
     out.metadata = EntryMetadata{};
+    out.thinned = false;
     if (const auto fault = read_metadata(out.metadata_bytes, out.metadata);
         fault != EntryFault::none)
         return fault;
@@ -351,6 +353,7 @@ inline EntryFault read_entry(std::string_view bytes, Entry& out) {
     BatchPart part;
     for (u32 i = 0; i < out.metadata.messages; ++i) {
         if (!reader.next(part)) return EntryFault::batch;
+        out.thinned = out.thinned || part.fields.compacted_out;
     }
     return EntryFault::none;
 }

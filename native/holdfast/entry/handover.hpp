@@ -38,11 +38,12 @@ class Handover {
     Handover(EntryRun run, u64 reset_number) : run_(std::move(run)), reset_number_(reset_number) {}
 
     // `open`: the mask of the batch's messages that are not acknowledged, the first in the lowest
-    // bit; empty: all are open.
+    // bit; empty: all are open. A gap has nothing to deliver.
     void add(u32 index, u32 redeliveries, std::span<const u64> open = {}) {
         if (index >= run_.count())
             throw Error(Code::misuse, "there is no entry " + std::to_string(index) +
                                           " in a run of " + std::to_string(run_.count()));
+        if (run_.slot(index).gap()) return;
         const u32 at = static_cast<u32>(masks_.size());
         masks_.insert(masks_.end(), open.begin(), open.end());
         items_.push_back({index, redeliveries, at, static_cast<u32>(open.size())});

@@ -7,10 +7,13 @@
 // A block's sum covers its bytes, not their meaning, which comes from a producer. An entry that is
 // sound as a block and not as an entry (entry/entry.hpp) is one message, delivered unchanged. It
 // must not hold up the entries behind it.
+//
+// A run can have gaps: places whose entries were compacted. A gap has no bytes and no messages.
 #pragma once
 
 #include <algorithm>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -19,12 +22,14 @@
 #include "holdfast/base/block.hpp"
 #include "holdfast/base/buffer_pool.hpp"
 #include "holdfast/base/byte_buffer.hpp"
+#include "holdfast/base/errors.hpp"
 #include "holdfast/base/file_header.hpp"
 #include "holdfast/entry/entry.hpp"
 
 namespace holdfast {
 
-inline constexpr std::size_t kRunMax = 4096;  // entries of one run
+inline constexpr std::size_t kRunMax = 4096;        // entries of one run
+inline constexpr std::size_t kSpreadMax = 1 << 16;  // of one run with gaps
 
 struct EntrySlot {
     u64 offset;    // of the entry's bytes in the buffer
@@ -35,7 +40,11 @@ struct EntrySlot {
     bool sound;
     bool batch;             // can be split into `messages` messages
     i64 deliver_at_ms = 0;  // delivery time since the epoch; 0: none
+    bool thinned = false;   // a batch of which messages are compacted out
+
+    bool gap() const { return messages == 0; }
 };
+inline constexpr EntrySlot kGap{0, 0, 0, 0, 0, false, false};
 
 // The shared bytes and slots of runs. Filled by append(), then only read.
 class EntryStore {
@@ -46,13 +55,16 @@ class EntryStore {
     EntryStore(u64 ledger, ByteBuffer&& blocks, std::shared_ptr<BufferPool> pool = nullptr,
                bool unread = false)
         : ledger_(ledger), blocks_(std::move(blocks)), pool_(std::move(pool)), unread_(unread) {}
+    // Other slots over the bytes of `base`.
+    EntryStore(u64 ledger, std::shared_ptr<const EntryStore> base, std::vector<EntrySlot>&& slots)
+        : ledger_(ledger), unread_(false), slots_(std::move(slots)), base_(std::move(base)) {}
     EntryStore(const EntryStore&) = delete;
     ~EntryStore() {
         if (pool_) pool_->put(std::move(blocks_));
     }
 
     u64 ledger() const { return ledger_; }
-    std::string_view blocks() const { return blocks_.view(); }
+    std::string_view blocks() const { return base_ ? base_->blocks() : blocks_.view(); }
     const std::vector<EntrySlot>& slots() const { return slots_; }
 
     // Takes the block at `offset` of the buffer as the next entry, if it is whole, sound and has
@@ -84,7 +96,7 @@ class EntryStore {
                           sound ? static_cast<u32>(bytes.size() - entry.payload.size()) : 0,
                           sound ? metadata.messages : 1, sound,
                           sound && metadata.batch && metadata.open(),
-                          sound ? metadata.deliver_at_ms : 0});
+                          sound ? metadata.deliver_at_ms : 0, sound && entry.thinned});
         return BlockFault::none;
     }
 
@@ -94,6 +106,7 @@ class EntryStore {
     std::shared_ptr<BufferPool> pool_;
     bool unread_;
     std::vector<EntrySlot> slots_;
+    std::shared_ptr<const EntryStore> base_;  // has the bytes, if it is there
 };
 
 class EntryRun {
@@ -131,7 +144,8 @@ class EntryRun {
     // next run.
     u64 space() const {
         u64 total = 0;
-        for (std::size_t i = 0; i < count_; ++i) total += block_space(slot(i).size);
+        for (std::size_t i = 0; i < count_; ++i)
+            if (!slot(i).gap()) total += block_space(slot(i).size);
         return total;
     }
 
@@ -144,6 +158,43 @@ class EntryRun {
         out.first_entry_ += start;
         out.first_ordinal_ += start;
         return out;
+    }
+
+    // Returns `count` places from `first_ordinal` on, of another ledger, that share the bytes: entry
+    // i has ordinals[i], and all other places are gaps.
+    EntryRun spread(std::span<const u64> ordinals, u64 ledger, u64 first_entry, u64 first_ordinal,
+                    std::size_t count) const {
+        if (ordinals.size() != count_)
+            throw Error(Code::misuse, "spread: " + std::to_string(ordinals.size()) +
+                                          " ordinals for " + std::to_string(count_) + " entries");
+        if (count > kSpreadMax || first_ordinal > ~u64{0} - count || first_entry > ~u64{0} - count)
+            throw Error(Code::misuse, "spread: " + std::to_string(count) + " places from " +
+                                          std::to_string(first_ordinal) + " on; at most " +
+                                          std::to_string(kSpreadMax) + " are possible");
+        std::vector<EntrySlot> slots(count, kGap);
+        u64 next = first_ordinal;
+        for (std::size_t i = 0; i < count_; ++i) {
+            if (ordinals[i] < next || ordinals[i] - first_ordinal >= count)
+                throw Error(Code::misuse,
+                            "spread: ordinal " + std::to_string(ordinals[i]) +
+                                " is out of order, or not from " + std::to_string(first_ordinal) +
+                                " to " + std::to_string(first_ordinal + count) + ", exclusive");
+            slots[ordinals[i] - first_ordinal] = slot(i);
+            next = ordinals[i] + 1;
+        }
+        return EntryRun(std::make_shared<EntryStore>(ledger, store_, std::move(slots)), first_entry,
+                        first_ordinal);
+    }
+
+    // Returns the mask of the messages of a batch that are not compacted out, the first one in the
+    // lowest bit.
+    std::vector<u64> open_mask(std::size_t i) const {
+        std::vector<u64> words(slot(i).messages / 64 + 1);
+        BatchReader reader(bytes(i).substr(slot(i).header));
+        BatchPart part;
+        for (u32 message = 0; message < slot(i).messages && reader.next(part); ++message)
+            if (!part.fields.compacted_out) words[message / 64] |= u64{1} << (message % 64);
+        return words;
     }
 
  private:

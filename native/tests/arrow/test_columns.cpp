@@ -76,6 +76,20 @@ static void import(const std::shared_ptr<ColumnData>& data) {
     schema.release(&schema);
 }
 
+// Gaps of a compacted run, and messages that are compacted out, make no rows.
+static void test_gaps() {
+    const EntryRun run = run_of({single_entry(1, "alone"), thinned_batch(2, {"a", nullptr, "c"})});
+    const u64 ordinals[] = {5, 8};
+    const EntryRun spread = run.spread(ordinals, 7, 0, 4, 6);
+    ColumnDecoder made = decoder();
+    std::size_t at = 0;
+    CHECK(made.take(spread, at) == Stop::end && at == 6 && made.rows() == 3);
+    const auto data = made.finish();
+    const auto* positions = reinterpret_cast<const i64*>(data->position.values().view().data());
+    CHECK(positions[0] == 5 && positions[1] == 8 && positions[2] == 8);
+    import(data);
+}
+
 static void test_rows() {
     const EntryRun run = run_of({single_entry(1, "alone"), batch_entry(2, {"a", "b", "c"}),
                                  "no entry at all", compressed_batch(5, 2, "squeezed")});
@@ -266,6 +280,7 @@ static void test_too_long() {
 }
 
 int main() {
+    test_gaps();
     test_rows();
     test_too_long();
     test_full();

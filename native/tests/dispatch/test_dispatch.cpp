@@ -103,6 +103,21 @@ static void test_permits() {
     CHECK(table.wanted() == 3);
 }
 
+// A gap of a compacted run is not delivered, takes no permit and is not read again.
+static void test_gaps() {
+    for (const DispatchMode mode : {DispatchMode::shared, DispatchMode::single}) {
+        Dispatch table(mode);
+        table.flow(table.add(0), 3);
+        const auto out = table.hand(
+            10, 10, [](u32 i) { return i % 3 == 0 ? 1u : 0u; }, no_hash, {}, {}, nullptr, 1);
+        CHECK(out.size() == 1 && out[0].indices == (std::vector<u32>{0, 3, 6}));
+        CHECK((table.held() == std::vector<Run>{{10, 11}, {13, 14}, {16, 17}}));
+        CHECK((table.replay().list() == std::vector<Run>{{19, 20}}));
+        CHECK(table.wanted() == 0 && table.filtered_entries() == 6);
+        table.check();
+    }
+}
+
 // A paused consumer keeps its permits, and those that it is given meanwhile.
 static void test_pause() {
     Dispatch table;
@@ -485,6 +500,7 @@ int main() {
     test_run_set();
     test_map();
     test_permits();
+    test_gaps();
     test_pause();
     test_batches_in_part_acknowledged();
     test_what_is_filtered();

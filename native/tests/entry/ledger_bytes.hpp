@@ -29,22 +29,50 @@ inline std::string batch_entry(i64 sequence, const std::vector<std::string_view>
     return std::string(out.view());
 }
 
-// A batch that only its clients can split.
-inline std::string compressed_batch(u64 sequence, u32 messages, std::string_view payload) {
-    ByteBuffer metadata;
-    append_field(metadata, metadata_field::producer_name, std::string_view("p"));
-    append_field(metadata, metadata_field::sequence_id, sequence);
-    append_field(metadata, metadata_field::publish_time, u64{1});
-    append_field(metadata, metadata_field::compression, u64{3});
-    append_field(metadata, metadata_field::num_messages_in_batch, u64{messages});
+// An entry of this metadata, a protocol buffer, and payload.
+inline std::string entry_of(std::string_view metadata, std::string_view payload) {
     std::string out(kEntryHeader, '\0');
     out[0] = kEntryMagic >> 8;
     out[1] = kEntryMagic & 0xff;
     store_big32(out.data() + kEntrySummed, static_cast<u32>(metadata.size()));
-    out += metadata.view();
+    out += metadata;
     out += payload;
     store_big32(out.data() + 2, crc32c(0, out.data() + kEntrySummed, out.size() - kEntrySummed));
     return out;
+}
+
+// The fields that every entry has.
+inline ByteBuffer needed_fields(u64 sequence) {
+    ByteBuffer metadata;
+    append_field(metadata, metadata_field::producer_name, std::string_view("p"));
+    append_field(metadata, metadata_field::sequence_id, sequence);
+    append_field(metadata, metadata_field::publish_time, u64{1});
+    return metadata;
+}
+
+// A batch that only its clients can split.
+inline std::string compressed_batch(u64 sequence, u32 messages, std::string_view payload) {
+    ByteBuffer metadata = needed_fields(sequence);
+    append_field(metadata, metadata_field::compression, u64{3});
+    append_field(metadata, metadata_field::num_messages_in_batch, u64{messages});
+    return entry_of(metadata.view(), payload);
+}
+
+// A batch of these payloads, of which those that are null are compacted out.
+inline std::string thinned_batch(u64 sequence, const std::vector<const char*>& payloads) {
+    ByteBuffer metadata = needed_fields(sequence);
+    append_field(metadata, metadata_field::num_messages_in_batch, u64{payloads.size()});
+    std::string body;
+    for (const char* each : payloads) {
+        const std::string_view payload = each == nullptr ? "" : each;
+        ByteBuffer single;
+        append_field(single, single_field::payload_size, u64{payload.size()});
+        if (each == nullptr) append_field(single, single_field::compacted_out, u64{1});
+        char size[4];
+        store_big32(size, static_cast<u32>(single.size()));
+        body.append(size, 4).append(single.view()).append(payload);
+    }
+    return entry_of(metadata.view(), body);
 }
 
 // The bytes behind the header in the two files of a ledger.

@@ -159,6 +159,82 @@ static void test_handover() {
     CHECK((messages_of(first_word) == Strings{"1000:0 0"}));
 }
 
+// Entries of a compacted file at their places in the topic: the others are gaps, without bytes and
+// messages.
+static void test_spread() {
+    LedgerBytes ledger;
+    ledger.add(single_entry(0, "alone"), 100);
+    ledger.add(batch_entry(1, {"a", "b", "c"}), 101);
+    ledger.add(thinned_batch(2, {"d", nullptr, "f"}), 102);
+    ledger.add("no entry at all", 103);
+    using Strings = std::vector<std::string>;
+    std::vector<EntryRun> kept;
+    {
+        const EntryRun run = run_of(ledger);
+        const u64 ordinals[] = {501, 502, 507};
+        kept.push_back(run.slice(1, 4).spread(ordinals, 9, 20, 500, 10));
+        kept.push_back(kept[0].slice(1, 8).slice(1, 99));
+        kept.push_back(run.slice(0, 0).spread({}, 9, 0, 0, kSpreadMax));
+    }  // they keep the bytes
+    const EntryRun& spread = kept[0];
+    CHECK(spread.count() == 10 && spread.ledger() == 9 && spread.first_entry() == 20);
+    CHECK(spread.first_ordinal() == 500 && spread.end_ordinal() == 510);
+    CHECK(spread.bytes(1) == batch_entry(1, {"a", "b", "c"}) && spread.time(1) == 101);
+    CHECK(spread.bytes(7) == "no entry at all" && spread.messages(7) == 1);
+    CHECK(spread.size() == spread.bytes(1).size() + spread.bytes(2).size() + 15);
+    CHECK(spread.space() == run_of(ledger, 1).space());
+    for (const std::size_t gap : {0, 3, 4, 5, 6, 8, 9}) {
+        CHECK(spread.slot(gap).gap() && spread.bytes(gap).empty() && spread.messages(gap) == 0);
+        CHECK(!spread.slot(gap).batch && spread.deliver_at_ms(gap) == 0 && spread.time(gap) == 0);
+    }
+    CHECK(spread.slot(2).thinned && spread.open_mask(2) == std::vector<u64>{0b101});
+    CHECK(!spread.slot(1).thinned && spread.open_mask(1) == std::vector<u64>{0b111});
+    CHECK(kept[1].count() == 6 && kept[1].first_ordinal() == 502 && kept[1].first_entry() == 22);
+    CHECK(kept[1].bytes(5) == "no entry at all");
+    CHECK(kept[2].count() == kSpreadMax && kept[2].size() == 0 && kept[2].space() == 0);
+
+    Handover handover(spread, 0);
+    for (u32 i = 0; i < 10; ++i)
+        if (i == 2)
+            handover.add(i, 0, spread.open_mask(i));
+        else
+            handover.add(i, 0);  // a gap has nothing to deliver
+    CHECK((messages_of(handover) == Strings{"501:0 a", "501:1 b", "501:2 c", "502:0 d", "502:2 f",
+                                            "507:-1 no entry at all"}));
+    CHECK(handover.items().size() == 3 && handover.permits() == 3 + 2 + 1);
+
+    const EntryRun run = run_of(ledger);
+    const auto refused = [&](std::vector<u64> ordinals, u64 first, std::size_t count,
+                             std::string_view words, u64 first_entry = 0) {
+        CHECK_ERROR(Code::misuse, run.spread(ordinals, 9, first_entry, first, count), words);
+    };
+    refused({1, 2, 3}, 0, 10, "3 ordinals for 4 entries");
+    refused({1, 2, 3, 4, 5}, 0, 10, "5 ordinals for 4 entries");
+    refused({1, 2, 2, 3}, 0, 10, "ordinal 2 is out of order");
+    refused({1, 4, 3, 5}, 0, 10, "ordinal 3 is out of order");
+    refused({1, 2, 3, 10}, 0, 10, "ordinal 10");
+    refused({0, 2, 3, 4}, 1, 10, "ordinal 0");
+    refused({1, 2, 3, ~u64{0}}, 0, 10, "ordinal 18446744073709551615");
+    refused({1, 2, 3, 4}, 0, kSpreadMax + 1, "at most 65536");
+    refused({1, 2, 3, 4}, ~u64{0} - 5, 10, "at most 65536");
+    refused({1, 2, 3, 4}, 0, 10, "at most 65536", ~u64{0} - 5);
+    CHECK(run.spread(std::vector<u64>{6, 7, 8, 9}, 9, 0, 0, 10).bytes(9) == "no entry at all");
+}
+
+// A mask has a bit for each message, in as many words as needed.
+static void test_open_mask_of_many() {
+    std::vector<const char*> payloads(130, nullptr);
+    payloads[0] = payloads[63] = payloads[64] = payloads[129] = "x";
+    LedgerBytes ledger;
+    ledger.add(thinned_batch(0, payloads), 1);
+    const EntryRun run = run_of(ledger);
+    CHECK((run.open_mask(0) == std::vector<u64>{u64{1} << 63 | 1, 1, 2}));
+    Handover handover(run, 0);
+    handover.add(0, 0, run.open_mask(0));
+    CHECK((messages_of(handover) ==
+           std::vector<std::string>{"1000:0 x", "1000:63 x", "1000:64 x", "1000:129 x"}));
+}
+
 // A sealed block around hostile bytes: the walk stays inside the entry, for all sizes in it (I73).
 static void test_hostile_entries() {
     std::mt19937_64 random(3);
@@ -173,6 +249,7 @@ static void test_hostile_entries() {
         Handover handover(run_of(ledger), 0);
         handover.add(0, 0);
         messages_of(handover);
+        handover.run().open_mask(0);
     }
 }
 
@@ -181,5 +258,7 @@ int main() {
     test_damaged_run();
     test_index_must_agree();
     test_handover();
+    test_spread();
+    test_open_mask_of_many();
     test_hostile_entries();
 }
