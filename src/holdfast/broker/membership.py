@@ -40,6 +40,7 @@ DECIDING = (
     *("subscription_rate_messages", "subscription_rate_bytes", "subscribe_rate", "subscribe_rate_period_s"),
     *("stage_age_s", "sink_age_s", "create_subscriptions", "subscription_expiry_s"),
     *("inactive_topic_s", "inactive_topic_caught_up"),
+    *("compaction_threshold", "compaction_keep_keyless", "compaction_grace_s"),
 )
 """Options of a broker that decide about data. The others concern one member: its disk and its deliveries."""
 

@@ -160,6 +160,14 @@ class BrokerOptions(LimitOptions, DeliveryOptions, StoreOptions):
     """Time after which an unused topic is deleted; 0: never."""
     inactive_topic_caught_up: bool = False
     """A topic with subscriptions counts as unused, if none has a backlog or a consumer."""
+    compaction_threshold: int = 0
+    """Bytes behind its compacted view at which a topic is compacted; 0: only on request."""
+    compaction_keep_keyless: bool = False
+    """Compaction keeps messages without a key; else they are left out."""
+    compaction_memory_bytes: int = 128 << 20
+    """Memory for the keys of a compaction. With more keys, it reads the topic more often."""
+    compaction_grace_s: float = 300.0
+    """Time for which the view before the last compaction is kept, for readers that began in it."""
     housekeeping_s: float = 5.0
     """Interval of the checks of ages: ledgers, messages, stages."""
     ownership_turn_s: float = 0.1

@@ -23,6 +23,8 @@ Invariants, asserted by `check()`: I40 and I41 of the ledgers and acknowledgemen
 - I264: consumers without permits are attached, and not at the owner.
 - I303: a topic is quiet at its end or before, and since a time that has passed.
 - I272: counts of deliveries are of entries that the topic has had, and not too many.
+- I310: a compacted view is complete, and lies below the end of its topic.
+- I311: entries that compaction needs are not trimmed.
 - I304: only namespaces that exist have properties and permissions.
 - I230: views of the past rise, and so do the numbers of their first events.
 """
@@ -37,6 +39,7 @@ from typing import Literal
 import msgspec
 
 from holdfast import _core
+from holdfast.broker.compaction.state import Compaction, check_compaction
 from holdfast.broker.exchanges import Exchanges
 from holdfast.broker.key_shared import KeyShared
 from holdfast.broker.member_state import Announced, Decided, Unreplicated
@@ -135,6 +138,14 @@ class TopicState(Part):
         self.quiet: Quiet | None = None
         """Since when it is unused, if a policy asks for that."""
         self.properties: dict[str, str] = {}
+        self.compaction: Compaction | None = None
+        """Its part of `BrokerState.compactions`."""
+
+    @property
+    def lowest(self) -> int:
+        """The lowest ordinal at which a subscription may stand: a compacted view has trimmed entries."""
+        has_view = self.compaction is not None and self.compaction.view is not None
+        return 0 if has_view else self.ledgers.first
 
     @property
     def acked_to(self) -> int:
@@ -155,6 +166,8 @@ class TopicState(Part):
         bytes_max = retention_bytes if own.retention_bytes is None else own.retention_bytes
         age_max = retention_ns if own.retention_s is None else int(own.retention_s * 1e9)
         acked_to = self.acked_to
+        if self.compaction is not None and self.compaction.floor >= 0:
+            acked_to = min(acked_to, self.compaction.floor)
         done = [info for info in self.ledgers if info.sealed and info.end <= acked_to]
         kept, count = sum(info.size for info in done), 0
         for info in done:
@@ -375,6 +388,8 @@ class BrokerState:
         self.permissions = Permissions()
         self.thinned: dict[int, Thinned] = {}
         """Entries that ring topics and last-value topics have dropped, by topic."""
+        self.compactions: dict[int, Compaction] = {}
+        """Of topics that are compacted, by topic."""
         self.changes = 0
         """Number of changes. An event that changed nothing is not durable."""
 
@@ -498,6 +513,8 @@ class BrokerState:
             for part in stage.topics.values():
                 if part.hidden:
                     yield part.file, part.file_size, part.count
+        for compaction in self.compactions.values():
+            yield from compaction.files()
 
     def check(self) -> None:
         """Assert every invariant. A failure names the invariant and the object."""
@@ -513,6 +530,8 @@ class BrokerState:
             check_subscription(self, subscription)
         for stage in self.stages.values():
             check_stage(self, stage)
+        for compaction in self.compactions.values():
+            check_compaction(self, compaction)
         plain = (each for each in self.topics.values() if not each.ledgers.end and not each.subscriptions)
         self.exchanges.check(self.topics, self.subscriptions, (each.id for each in plain))
         for id, thinned in self.thinned.items():  # noqa: A001

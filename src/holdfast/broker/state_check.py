@@ -21,7 +21,7 @@ def check_subscription(state: BrokerState, subscription: SubscriptionState) -> N
     assert subscription.id < state.next_subscription, f"I42: {where} above its counter"
     topic = state.topics[subscription.topic]
     assert topic.subscriptions[subscription.name] is subscription, f"I44: {where} is not with its topic"
-    subscription.acks.check(topic.ledgers.first, topic.ledgers.end)
+    subscription.acks.check(topic.lowest, topic.ledgers.end)
     types = {each.type for each in subscription.consumers.values()}
     assert len(types) <= 1, f"I46: {where} has consumers of types {sorted(types)}"
     alone = types != {"exclusive"} or len(subscription.consumers) == 1

@@ -1,4 +1,4 @@
-"""Encode uptime and permissions, parts of a snapshot that most brokers do not have."""
+"""Encode uptime, permissions and compactions, parts of a snapshot that most brokers do not have."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
+from holdfast.broker.compaction.state import CompactedView, Compaction, CompactionRun
 from holdfast.broker.permissions import Permissions, Roles
 from holdfast.broker.uptime import Uptime
 
@@ -30,18 +31,46 @@ class PermissionsPart(msgspec.Struct, array_like=True, frozen=True, tag="permiss
     prefixed: list[str]
 
 
-ExtraPart: TypeAlias = UptimePart | PermissionsPart
+class CompactionPart(msgspec.Struct, array_like=True, frozen=True, tag="compaction"):
+    """Stands after the topics. A topic that was never compacted has no such part."""
+
+    topic: int
+    views: int
+    view: CompactedView | None
+    before: CompactedView | None
+    floor: int
+    requested: int
+    error: str
+    error_time: int
+    run: CompactionRun | None
 
 
-def extras(state: BrokerState) -> Iterator[Uptime | Permissions]:
+ExtraPart: TypeAlias = UptimePart | PermissionsPart | CompactionPart
+Extra: TypeAlias = Uptime | Permissions | Compaction
+
+
+def extras(state: BrokerState) -> Iterator[Extra]:
     """Yield those of these parts that a state has."""
     if state.uptime:
         yield state.uptime
     if state.permissions:
         yield state.permissions
+    yield from (each for _, each in sorted(state.compactions.items()))
 
 
-def extra_part(part: Uptime | Permissions) -> ExtraPart:
+def extra_part(part: Extra) -> ExtraPart:
+    if isinstance(part, Compaction):
+        return CompactionPart(
+            part.topic,
+            part.views,
+            part.view,
+            part.before,
+            part.floor,
+            part.requested,
+            part.error,
+            part.error_time,
+            part.run,
+        )
     if isinstance(part, Uptime):
         return UptimePart(part.ran, part.ticked)
     return PermissionsPart(
@@ -58,6 +87,21 @@ def load_extra(state: BrokerState, part: ExtraPart) -> None:
         state.uptime = Uptime()
         state.uptime.ran, state.uptime.ticked = part.ran, part.ticked
         return
+    if isinstance(part, CompactionPart):
+        _load_compaction(state, part)
+        return
     permissions = state.permissions
     permissions.namespaces, permissions.topics = part.namespaces, part.topics
     permissions.subscriptions, permissions.prefixed = part.subscriptions, set(part.prefixed)
+
+
+def _load_compaction(state: BrokerState, part: CompactionPart) -> None:
+    compaction = Compaction(part.topic)
+    compaction.views, compaction.view, compaction.before = part.views, part.view, part.before
+    compaction.floor, compaction.requested = part.floor, part.requested
+    compaction.error, compaction.error_time, compaction.run = part.error, part.error_time, part.run
+    state.compactions[part.topic] = state.topics[part.topic].compaction = compaction
+    if (run := part.run) is not None:
+        state.log.add_topic(run.hidden, run.count)
+        if run.file:
+            state.log.open_ledger(run.hidden, run.file, 0, run.count, run.file_size)

@@ -120,6 +120,8 @@ class Policies(msgspec.Struct, array_like=True, frozen=True):
     """Consumers create missing subscriptions."""
     subscription_types: tuple[str, ...] | None = None
     """Types that consumers may use: those of `TYPES`, in this order."""
+    compaction_threshold: int | None = None
+    """Bytes behind the compacted view at which the topic is compacted; 0: only on request."""
 
     def fields(self) -> dict[str, Any]:
         """Return the values by name."""

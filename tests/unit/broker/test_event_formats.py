@@ -14,6 +14,13 @@ from holdfast.broker.events import (
     BacklogCheck,
     BacklogEvict,
     Bind,
+    CompactionAppend,
+    CompactionBegin,
+    CompactionDone,
+    CompactionDrop,
+    CompactionForget,
+    CompactionRequest,
+    CompactionSettle,
     ConsumerJoin,
     ConsumerLeave,
     DeduplicationExpire,
@@ -95,7 +102,8 @@ ME = Member(2, 2)
 POLICIES = Policies(retention_bytes=5, ttl_s=3, deduplication=True, ring_entries=4)
 EARLIER = "dc001105c003c0c0c0c3c004c0c0c0c0c0c0c0c0"
 """These policies, before limits were among them."""
-PACKED = "dc002d05c003c0c0c0c3c004" + 36 * "c0"
+PACKED = "dc002e05c003c0c0c0c3c004" + 37 * "c0"
+BEFORE_COMPACTION = "dc002d05c003c0c0c0c3c004" + 36 * "c0"
 
 FORMATS: list[tuple[int, int, Event, str]] = [
     (2, 1, ViewChange([ME, Member(node=3, incarnation=2)], True), "9292920202920302c3"),
@@ -105,17 +113,17 @@ FORMATS: list[tuple[int, int, Event, str]] = [
     (6, 1, TopicsReady(ME, [1, 2]), "92920202920102"),
     (
         10,
-        6,
+        7,
         TopicCreate("ä", b"t1", POLICIES, True, 7, {"b": "ä"}),
         "96a2c3a4c4027431" + PACKED + "c30781a162a2c3a4",
     ),
     (11, 2, TopicDelete(1, True, True), "9301c3c3"),
     (12, 1, TopicTerminate(1), "9101"),
     (13, 1, TopicTruncate(1), "9101"),
-    (14, 6, PolicySet(1, POLICIES, ["ä", "b"]), "9301" + PACKED + "92a2c3a4a162"),
+    (14, 7, PolicySet(1, POLICIES, ["ä", "b"]), "9301" + PACKED + "92a2c3a4a162"),
     (
         15,
-        2,
+        3,
         PartitionsSet("ä", 3, b"t1", True, POLICIES, True, 7, {"b": "ä"}),
         "98a2c3a403c4027431c3" + PACKED + "c30781a162a2c3a4",
     ),
@@ -186,7 +194,7 @@ FORMATS: list[tuple[int, int, Event, str]] = [
     (70, 1, TenantCreate("ä", ["ä", "b"], ["ä", "b"]), "93a2c3a492a2c3a4a16292a2c3a4a162"),
     (71, 1, TenantUpdate("ä", ["ä", "b"], ["ä", "b"]), "93a2c3a492a2c3a4a16292a2c3a4a162"),
     (72, 1, TenantDelete("ä", True), "92a2c3a4c3"),
-    (73, 5, NamespaceCreate("ä", POLICIES), "92a2c3a4" + PACKED),
+    (73, 6, NamespaceCreate("ä", POLICIES), "92a2c3a4" + PACKED),
     (
         74,
         5,
@@ -251,6 +259,13 @@ FORMATS: list[tuple[int, int, Event, str]] = [
     (105, 1, PermissionSet("ä", "b", ["consume"]), "93a2c3a4a16291a7636f6e73756d65"),
     (106, 1, SubscriptionRolesSet("ä", "b", ["c"]), "93a2c3a4a16291a163"),
     (107, 1, SubscriptionAuthSet("ä", True), "92a2c3a4c3"),
+    (110, 1, CompactionRequest(1, True), "9201c3"),
+    (111, 1, CompactionBegin(1, b"t1", 2, 3), "9401c40274310203"),
+    (112, 1, CompactionAppend(1, b"t1", 2, [b"t2"]), "9401c40274310291c4027432"),
+    (113, 1, CompactionDone(1, b"t1", 2, 3, b"t2", 4, 5, 6), "9801c40274310203c4027432040506"),
+    (114, 1, CompactionSettle(1, 2), "920102"),
+    (115, 1, CompactionDrop(1, b"t1", "ä"), "9301c4027431a2c3a4"),
+    (116, 1, CompactionForget(1), "9101"),
 ]
 """Kind, version, an event, its body."""
 
@@ -262,6 +277,8 @@ def test_bodies_stay_as_they_are(kind: int, version: int, event: Event, body: st
 
 
 OLDER: list[tuple[int, int, Event, str]] = [
+    (14, 6, PolicySet(1, POLICIES, ["ä", "b"]), "9301" + BEFORE_COMPACTION + "92a2c3a4a162"),
+    (74, 5, NamespaceUpdate("ä", POLICIES, ["ä", "b"]), "93a2c3a4" + BEFORE_COMPACTION + "92a2c3a4a162"),
     (10, 5, TopicCreate("ä", b"t1", POLICIES, True), "94a2c3a4c4027431" + EARLIER + "c3"),
     (14, 5, PolicySet(1, POLICIES, ["ä", "b"]), "9301" + EARLIER + "92a2c3a4a162"),
     (15, 1, PartitionsSet("ä", 3, b"t1", True, POLICIES, True), "96a2c3a403c4027431c3" + EARLIER + "c3"),

@@ -133,6 +133,13 @@ def test_numbers_of_kinds_are_for_ever() -> None:
         105: "PermissionSet",
         106: "SubscriptionRolesSet",
         107: "SubscriptionAuthSet",
+        110: "CompactionRequest",
+        111: "CompactionBegin",
+        112: "CompactionAppend",
+        113: "CompactionDone",
+        114: "CompactionSettle",
+        115: "CompactionDrop",
+        116: "CompactionForget",
     }
 
 

@@ -63,6 +63,10 @@ class _TopicState:
     def __init__(self, topic: TopicReader) -> None:
         self.ledgers = _Reach(topic)
 
+    @property
+    def lowest(self) -> int:
+        return self.ledgers.first
+
 
 class _State:
     """A broker's state with one subscription, as its events use it."""

@@ -9,6 +9,15 @@ Example:
 
 from holdfast.broker.events.asks import AckOffer, Answer, MoveAsk, OwnerAnswer
 from holdfast.broker.events.base import Context, Event, decode, kinds
+from holdfast.broker.events.compaction import (
+    CompactionAppend,
+    CompactionBegin,
+    CompactionDone,
+    CompactionDrop,
+    CompactionForget,
+    CompactionRequest,
+    CompactionSettle,
+)
 from holdfast.broker.events.cursors import Ack, Advance, Fence, Reset, SubscriptionCreate, SubscriptionDelete
 from holdfast.broker.events.deduplication import DeduplicationExpire, DeduplicationForget
 from holdfast.broker.events.exchanges import AlternateSet, Bind, ExchangeCreate, ExchangeDelete, Unbind
@@ -27,6 +36,7 @@ from holdfast.broker.events.namespaces import (
 )
 from holdfast.broker.events.notices import (
     AckOffered,
+    CompactionChanged,
     ConsumerGone,
     ConsumersChanged,
     EntriesTaken,
@@ -127,6 +137,14 @@ __all__ = [
     "BacklogEvict",
     "Bind",
     "Committed",
+    "CompactionAppend",
+    "CompactionBegin",
+    "CompactionChanged",
+    "CompactionDone",
+    "CompactionDrop",
+    "CompactionForget",
+    "CompactionRequest",
+    "CompactionSettle",
     "ConsumerGone",
     "ConsumerJoin",
     "ConsumerJoined",

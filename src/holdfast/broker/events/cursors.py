@@ -53,7 +53,7 @@ def create_subscription(
     require_creatable(state, topic, name)
     require_left(state.next_subscription, "ids of subscriptions")
     ledgers = topic.ledgers
-    start = ledgers.end if start < 0 else min(max(start, ledgers.first), ledgers.end)
+    start = ledgers.end if start < 0 else min(max(start, topic.lowest), ledgers.end)
     subscription = SubscriptionState(
         state.next_subscription, topic.id, name, AckState(start), owner_epoch=state.views
     )
@@ -189,8 +189,9 @@ class Reset(Event, frozen=True):
             raise mismatch(subscription, "this reset was given up")
         require_number(subscription, self.expected)
         require_left(subscription.reset_number + 1, f"resets of {subscription.name!r}")
-        ledgers = state.topics[subscription.topic].ledgers
-        target = min(max(self.target, ledgers.first), ledgers.end)
+        topic = state.topics[subscription.topic]
+        ledgers = topic.ledgers
+        target = min(max(self.target, topic.lowest), ledgers.end)
         subscription.acks.reset(target)
         leave_superseded(state, subscription)
         subscription.reset_number += 1

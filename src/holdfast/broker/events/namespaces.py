@@ -77,7 +77,7 @@ class TenantDelete(Event, frozen=True):
         return Done()
 
 
-@event(73, version=5, base=5)
+@event(73, version=6, base=6)
 class NamespaceCreate(Event, frozen=True):
     """Create a namespace of a tenant. It includes existing topics with its name."""
 
@@ -96,7 +96,7 @@ class NamespaceCreate(Event, frozen=True):
         return Done()
 
 
-@event(74, version=5, base=5)
+@event(74, version=6, base=6)
 class NamespaceUpdate(Event, frozen=True):
     """Change the named policies of a namespace."""
 

@@ -44,6 +44,12 @@ class PoliciesChanged(msgspec.Struct, frozen=True):
     """None: those of the namespace, which its topics inherit."""
 
 
+class CompactionChanged(msgspec.Struct, frozen=True):
+    """A compaction was requested, has ended, or its view has changed."""
+
+    topic: TopicState
+
+
 class PermissionsChanged(msgspec.Struct, frozen=True):
     """Roles may do other things in a namespace."""
 
@@ -202,6 +208,7 @@ Notice: TypeAlias = (
     | Unloaded
     | PoliciesChanged
     | PermissionsChanged
+    | CompactionChanged
     | NameChanged
     | PartitionsChanged
     | ExchangeAdded

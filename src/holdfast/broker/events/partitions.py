@@ -39,7 +39,7 @@ COPIES_MAX = 100_000
 """Subscriptions that one event adds to new partitions: 10,000 partitions and 1,000 would be ten million."""
 
 
-@event(15, version=2, base=0)
+@event(15, version=3, base=0)
 class PartitionsSet(Event, frozen=True):
     """Create a partitioned topic, or add partitions to it. Its number never becomes smaller.
 

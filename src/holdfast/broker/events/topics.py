@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import msgspec
 
+from holdfast.broker.compaction.state import forget_compaction
 from holdfast.broker.events.base import Context, Event, event
 from holdfast.broker.events.cursors import delete_subscription, require_drained
 from holdfast.broker.events.maximums import require_topics
 from holdfast.broker.events.notices import (
+    CompactionChanged,
     ExchangeGone,
     LedgersGone,
     PoliciesChanged,
@@ -26,7 +28,7 @@ from holdfast.ids import require_left
 from holdfast.names import namespace_of, topic_name
 
 
-@event(10, version=6, base=6)
+@event(10, version=7, base=7)
 class TopicCreate(Event, frozen=True):
     """Create a topic. The incarnation is 16 random bytes from the sender."""
 
@@ -83,6 +85,7 @@ def delete_topic(state: BrokerState, context: Context, topic: TopicState) -> Non
     for _, subscription in sorted(topic.subscriptions.items()):
         delete_subscription(state, context, subscription, "the topic was deleted")
     state.drop_ledgers(topic, len(topic.ledgers))
+    forget_compaction(state, topic)
     if state.partitioned.parent(topic.name) is None:
         forget_permissions(state, topic.name)
     state.log.remove_topic(topic.id)
@@ -182,7 +185,7 @@ class TopicTerminate(Event, frozen=True):
 
 @event(13)
 class TopicTruncate(Event, frozen=True):
-    """Delete all entries. Every subscription advances to the end."""
+    """Delete all entries, also those of compacted views. Every subscription advances to the end."""
 
     topic: int
 
@@ -190,7 +193,10 @@ class TopicTruncate(Event, frozen=True):
         topic = state.require_topic(self.topic)
         gone: list[int] = []
         before = topic.ledgers.first
-        if len(topic.ledgers):
+        compacted = forget_compaction(state, topic)
+        if compacted:
+            context.notices.append(CompactionChanged(topic))
+        if len(topic.ledgers) or compacted:
             end = topic.ledgers.end
             for _, each in sorted(topic.subscriptions.items()):
                 if each.acks.acked_to < end:
@@ -203,7 +209,7 @@ class TopicTruncate(Event, frozen=True):
         return Trimmed(gone, topic.ledgers.first, topic.ledgers.first - before)
 
 
-@event(14, version=6, base=6)
+@event(14, version=7, base=7)
 class PolicySet(Event, frozen=True):
     """Change a topic's policies. Without deduplication, producers' sequences are forgotten."""
 
