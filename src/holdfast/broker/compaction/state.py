@@ -148,7 +148,7 @@ def decode_survivors(survivors: bytes, count: int, horizon: int) -> BitMap64:
 def places_of(
     ledgers: LedgerTable, before: CompactedView | None, survivors: BitMap64, horizon: int
 ) -> tuple[Place, ...]:
-    """Return the ledgers of surviving entries: those of the topic, and trimmed ones that the last view knew."""
+    """Return the ledgers of surviving entries: the topic's, and trimmed ones that the last view knew."""
     first = ledgers.first
     known = [] if before is None else [each for each in before.places if each.end <= first]
     known += [
