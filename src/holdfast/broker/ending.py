@@ -29,9 +29,9 @@ async def settle_and_leave(broker: Broker, reason: Closed, ends_s: float) -> boo
     with contextlib.suppress(HoldfastError, TimeoutError):
         async with asyncio.timeout((ends_s - loop.time()) / 2):
             require_room(broker)
-            await engine.settle()
+            await engine.answered()
             engine.refuse(reason)  # also events of other threads
-            await engine.settle()
+            await engine.answered()
     with contextlib.suppress(HoldfastError, TimeoutError):  # also if the store has failed
         async with asyncio.timeout((ends_s - loop.time()) / 2):
             await broker.group.leave()

@@ -65,6 +65,19 @@ class _Inflight:
     size: int
     """In bytes, of a frame of this member; 0 for others."""
     began_ns: int
+    own: bool
+    """Whether this member has sent it."""
+
+
+@dataclass(slots=True, eq=False)
+class _Settling:
+    """A call of `settle` that waits."""
+
+    done: asyncio.Future[None]
+    answered: int
+    """The number of own frames that must have their outcomes."""
+    position: Position
+    """The frames up to here must be settled."""
 
 
 @dataclass(slots=True, eq=False)
@@ -111,6 +124,9 @@ class Engine(Listener):
         self._flush_scheduled = False
         self._sent: deque[list[asyncio.Future[Any]]] = deque([] for _ in range(foreign))
         """The futures of each frame that this member has submitted; none for an announcement."""
+        self._submitted, self._answered = foreign, 0
+        """Own frames that were given to the group, and those with outcomes."""
+        self._settling: list[_Settling] = []
         self._at = at
         self._inflight: deque[_Inflight] = deque()
         self._unheld: deque[tuple[int, Position]] = deque()
@@ -193,14 +209,44 @@ class Engine(Listener):
         return futures
 
     async def settle(self) -> None:
-        """Wait until all events that were submitted so far have an outcome.
+        """Wait until all that was submitted or applied so far is stable, and durable here.
 
         Raises:
             Closed: the engine ended meanwhile.
         """
+        await self._settled_up_to(self.position)
+
+    async def answered(self) -> None:
+        """Wait until all events that this member has submitted so far have an outcome.
+
+        Raises:
+            Closed: the engine ended meanwhile.
+        """
+        await self._settled_up_to(BEGINNING)
+
+    async def _settled_up_to(self, position: Position) -> None:
         self._flush()
+        submitted = self._submitted
         await self._group.drain()
         await self._store.flush()
+        if self._ended is not None:
+            raise type(self._ended)(str(self._ended))
+        waiting = _Settling(asyncio.get_running_loop().create_future(), submitted, position)
+        self._settling.append(waiting)
+        self._wake_settled()
+        try:
+            await waiting.done
+        finally:
+            if waiting in self._settling:
+                self._settling.remove(waiting)
+
+    def _wake_settled(self) -> None:
+        """End the calls of `settle` whose events have their outcomes."""
+        for each in self._settling:
+            first = self._inflight[0].position if self._inflight else None
+            settled = first is None or first > each.position
+            if settled and self._answered >= each.answered and not each.done.done():
+                each.done.set_result(None)
 
     @property
     def behind(self) -> bool:
@@ -265,11 +311,13 @@ class Engine(Listener):
         futures, self._futures = self._futures, []
         frame = self._frame.take(self.log_clock.now_ns())
         self._sent.append(futures)
+        self._submitted += 1
         self._under_way += len(frame)
         try:
             self._group.mcast(frame)
         except HoldfastError as error:  # no quorum, the end, or larger than the group carries
             self._sent.pop()
+            self._submitted -= 1
             self._under_way -= len(frame)
             for future in futures:
                 _fail(future, error)
@@ -290,6 +338,7 @@ class Engine(Listener):
         frame.event(event.kind, event.version, event.encode())
         self._group.mcast(frame.take(self.log_clock.now_ns()))
         self._sent.append([])
+        self._submitted += 1
 
     # -- what the group calls --------------------------------------------------------------------------
 
@@ -301,6 +350,7 @@ class Engine(Listener):
         if self._is_behind(pos):
             if member == self._group.member and self._sent:
                 self._sent.popleft()
+                self._answered += 1
         else:
             self._apply(pos, member, event)
 
@@ -350,6 +400,8 @@ class Engine(Listener):
             _fail(future, reason)
         for place in self._room:
             place.wake()
+        for each in self._settling:
+            _fail(each.done, reason)
         self._observer.ended(reason)
         if self.on_ended is not None:
             self.on_ended(reason)
@@ -376,19 +428,21 @@ class Engine(Listener):
     def _apply_view(self, view: View) -> None:
         applied = self._machine.view(view, self._unclean)
         self._unclean = False
-        self._track(view.position, applied, [], 0)
+        self._track(view.position, applied, [], 0, False)
 
     def _apply(self, pos: Position, member: Member, event: bytes) -> None:
         applied = self._machine.apply(pos.view, pos.index, member, event)
         if member == self._group.member and self._sent:
             futures = self._sent.popleft()
-            self._track(pos, applied, futures, len(event) if futures else 0)
+            self._track(pos, applied, futures, len(event) if futures else 0, True)
         else:
-            self._track(pos, applied, [], 0)
+            self._track(pos, applied, [], 0, False)
 
-    def _track(self, pos: Position, applied: Applied, futures: list[asyncio.Future[Any]], size: int) -> None:
+    def _track(
+        self, pos: Position, applied: Applied, futures: list[asyncio.Future[Any]], size: int, own: bool
+    ) -> None:
         self.position = pos
-        self._inflight.append(_Inflight(pos, applied, futures, size, self._clock.monotonic_ns()))
+        self._inflight.append(_Inflight(pos, applied, futures, size, self._clock.monotonic_ns(), own))
         self._unheld.append((applied.last_d, pos))
         self._store.applied()
         self._hold()
@@ -405,6 +459,7 @@ class Engine(Listener):
             self.settling_ms = (self._clock.monotonic_ns() - frame.began_ns) / 1e6
             self._observer.settled(frame.applied)  # if it fails, the end answers this frame, too (I62)
             self._inflight.popleft()
+            self._answered += frame.own
             self._under_way -= frame.size
             for future, outcome in zip(frame.futures, frame.applied.outcomes, strict=False):
                 if future.done():
@@ -413,6 +468,8 @@ class Engine(Listener):
                     _fail(future, outcome)
                 else:
                     future.set_result(outcome)
+        if self._settling:
+            self._wake_settled()
         self._wake_first()
 
     def _hold(self) -> None:
