@@ -187,8 +187,8 @@ class Bench:
             active = [client.name for client in of.clients.values() if client.active]
             if of.clients and of.is_ordered and len(active) != 1:
                 yield f"{where} has consumers, and {active} are active"
-            stuck = of.due(self.world.clock.now_ns())
-            if stuck and of.ready():
+            stuck = of.stuck(self.world.clock.now_ns(), self.world.clock.monotonic_ns())
+            if stuck:
                 names = [client.name for client in of.ready()]
                 yield f"{where} is stuck: {stuck} are due, {names} have room; {self._stats(where)}"
             stats = self._stats(where)

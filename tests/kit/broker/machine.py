@@ -25,7 +25,10 @@ SUBSCRIPTIONS: dict[Where, Type] = {
     ("b", "f"): "failover",
     ("b", "k"): "key_shared",
 }
-CONSUMERS: list[Where] = [("a", "x"), ("a", "s"), ("b", "f"), ("b", "f"), ("a", "s")]
+CONSUMERS: list[Where] = [
+    *[("a", "x"), ("a", "s"), ("b", "f"), ("b", "f"), ("a", "s")],
+    *[("b", "k"), ("b", "k")],
+]
 """The subscriptions of the consumers that connect at the start, and after a restart."""
 ROLL_ENTRIES = 16
 Sent = tuple[str, str, int, list[bytes], str | None, int]
@@ -64,7 +67,7 @@ class BrokerMachine(RuleBasedStateMachine):
                 await self.bench.publish(*self.next_run(topic, batch, 4, None), post=False)
             for where, type in SUBSCRIPTIONS.items():  # noqa: A001  # the word that users know
                 await self.bench.subscribe(where, type, start)
-            await self.connect_all([*queues, *queues])
+            await self.connect_all([*queues, *queues, *queues])
 
         self.run(begin())
 
@@ -124,10 +127,10 @@ class BrokerMachine(RuleBasedStateMachine):
     batches = st.sampled_from([1, 1, 3])
 
     @rule(
-        topic=st.sampled_from("aab"),
+        topic=st.sampled_from("ab"),
         batch=batches,
         count=st.integers(1, 9),
-        key=st.sampled_from([None, "k"]),
+        key=st.sampled_from([None, *"klmno"]),
         post=st.sampled_from([False, False, True]),
     )
     def publish(self, topic: str, batch: int, count: int, key: str | None, post: bool) -> None:
@@ -163,7 +166,7 @@ class BrokerMachine(RuleBasedStateMachine):
         ack_timeout_s=st.sampled_from([None, None, 3.0]),
     )
     def join(self, where: Where, queue: int, priority: int, ack_timeout_s: float | None) -> None:
-        if len(self.bench.attached) < 8:
+        if len(self.bench.attached) < 10:
             limit_s = ack_timeout_s if isinstance(self.bench.world, SimWorld) else None
             self.run(self.bench.join(where, queue, priority, limit_s))
 

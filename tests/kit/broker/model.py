@@ -12,6 +12,9 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
+from holdfast._core import key_hash
+from holdfast.broker.key_shared import KeyShared, split
+
 Type = Literal["exclusive", "failover", "shared", "key_shared"]
 
 
@@ -329,6 +332,32 @@ class Subscription:
         if now_ns is None or self.is_ordered:
             return found
         return [at for at in found if self.topic.entries[at].due_ns <= now_ns]
+
+    def stuck(self, wall_ns: int, now_ns: int) -> list[int]:
+        """Return the entries that are due, and for which a consumer has room."""
+        due, ready = self.due(wall_ns), [client.name for client in self.ready()]
+        if self.type != "key_shared":
+            return due if ready else []
+        names = [*self.clients]
+        seats = split([(name, KeyShared()) for name in names]) if names else []
+        return [at for at in due if self._may_go(at, now_ns, names, seats, ready)]
+
+    def _may_go(
+        self, ordinal: int, now_ns: int, names: list[str], seats: list[tuple[int, int, int]], ready: list[str]
+    ) -> bool:
+        """Return whether the consumer of an entry's key has room, and nothing of the key waits for another."""
+        of_key = self.hash_of(ordinal)
+        to = next((names[at] for first, last, at in seats if first <= of_key <= last), None)
+        same = [at for at in self.backlog() if self.hash_of(at) == of_key]
+        drains = any(self.pending.get(at, to) != to for at in same)
+        delayed = any(at < ordinal and self.late.get(at, 0) > now_ns for at in same)
+        return to in ready and not drains and not delayed
+
+    def hash_of(self, ordinal: int) -> int:
+        """Return the hash by which a key_shared subscription chooses a consumer."""
+        entry = self.topic.entries[ordinal]
+        key = f"{entry.producer}-{entry.sequence}" if entry.name is None else entry.name
+        return key_hash(key.encode())
 
     def require_due(self, name: str, messages: list[Shown], wall_ns: int) -> None:
         """Require that the delivery time of all these entries has come, by the wall clock."""

@@ -13,12 +13,15 @@ from holdfast.broker.api.consumer import Receiver
 from holdfast.broker.broker import Broker
 from holdfast.broker.dispatch.acking import Acking
 from holdfast.broker.dispatch.dispatcher import Dispatcher
+from holdfast.broker.dispatch.keys import Keys
 from holdfast.broker.dispatch.read_loops import Reading
 from holdfast.broker.dispatch.redelivery import Redelivery
 from holdfast.broker.dispatch.reset import Resetting
 from holdfast.broker.dispatch.revision import Revision, RevisionController
+from holdfast.broker.dispatch.schedule import AT_ONCE, Scheduling
 from holdfast.broker.engine import Engine
 from holdfast.broker.events import Ack, Context, Event, Reset, TopicCreate, ViewChange
+from holdfast.broker.key_shared import KeyShared
 from holdfast.broker.machine import Applied
 from holdfast.broker.state import BrokerState, TopicState
 from holdfast.broker.topic import Topic
@@ -375,3 +378,40 @@ def reset_known_in_memory_alone(patch: Patch) -> None:
         return outcome
 
     patch.setattr(Reset, "apply", forgetful)
+
+
+# -- keys, delivery times ------------------------------------------------------------------------------
+
+
+@mutant
+def key_shared_ignores_keys(patch: Patch) -> None:
+    def begin(self: Keys, keys: KeyShared, ahead_max: int) -> None:
+        self._table.single = False
+
+    patch.setattr(Keys, "begin", begin)
+
+
+@mutant
+def a_join_lets_a_key_go_to_two_consumers(patch: Patch) -> None:
+    """A key moves before its earlier messages are acknowledged."""
+
+    def begin(self: Keys, keys: KeyShared, ahead_max: int) -> None:
+        self._table.set_keyed(True)
+        self._table.set_ahead_max(ahead_max)
+
+    patch.setattr(Keys, "begin", begin)
+
+
+@mutant
+def a_delayed_message_comes_early(patch: Patch) -> None:
+    patch.setattr(Scheduling, "now_ms", AT_ONCE)
+
+
+@mutant
+def a_delayed_message_never_comes_after_a_restart(patch: Patch) -> None:
+    log_time_now = Broker.log_time_now
+
+    def stopped(self: Broker) -> int:
+        return log_time_now(self) if self.recovered.fresh else 0
+
+    patch.setattr(Broker, "log_time_now", stopped)
