@@ -36,7 +36,7 @@ def test_cumulative(client: Any, topic: str, admin: Any) -> None:
     consumer.close()
     until(lambda: admin.stats(topic, "s")["backlog"] == 20)
     again = client.subscribe(topic, "s")
-    assert again.receive(5000).data() == b"30"
+    assert again.receive(20_000).data() == b"30"
 
 
 @program
@@ -105,7 +105,7 @@ def test_a_batch_whose_messages_are_acknowledged_one_by_one(client: Any, topic: 
     consumer.close()
     until(lambda: admin.stats(topic, "s")["backlog"] == 1)
     again = client.subscribe(topic, "s")
-    assert again.receive(5000).data() == b"5"
+    assert again.receive(20_000).data() == b"5"
 
 
 @program
@@ -164,11 +164,11 @@ def test_permits_survive_redeliveries(client: Any, topic: str) -> None:
     consumer = client.subscribe(topic, "s", receiver_queue_size=3)
     fill(client, topic, 30)
     for _ in range(10):
-        consumer.receive(5000)
+        consumer.receive(20_000)
         consumer.redeliver_unacknowledged_messages()
     got: set[int] = set()
     while len(got) < 30:
-        message = consumer.receive(5000)
+        message = consumer.receive(20_000)
         consumer.acknowledge(message)
         got.add(int(message.data()))
     assert got == set(range(30))
@@ -183,12 +183,12 @@ def test_shared_work_goes_to_who_is_left(client: Any, connect: Any, topic: str) 
     fill(client, topic, 100)
     got: dict[bytes, int] = {}
     for _ in range(10):
-        message = one.receive(5000)  # never acknowledged
+        message = one.receive(20_000)  # never acknowledged
         got[message.data()] = 0
     other.close()
     seen: set[bytes] = set()
     while len(seen) < 100:
-        message = two.receive(5000)
+        message = two.receive(20_000)
         seen.add(message.data())
         if message.data() in got:
             assert message.redelivery_count() == 1
@@ -227,7 +227,7 @@ def test_dead_letters(client: Any, topic: str) -> None:
     producer = client.create_producer(topic)
     producer.send(b"poison", properties={"a": "b"})
     for _ in range(3):
-        consumer.negative_acknowledge(consumer.receive(5000))
+        consumer.negative_acknowledge(consumer.receive(20_000))
     undertaker = client.subscribe(f"{topic}-dead", "undertaker")
     message = undertaker.receive(10000)
     assert message.data() == b"poison"

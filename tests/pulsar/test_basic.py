@@ -19,7 +19,7 @@ def test_what_is_sent_arrives(client: Any, topic: str) -> None:
     producer = client.create_producer(topic)
     ids = [producer.send(b"order %d" % n) for n in range(20)]
     for n in range(20):
-        message = consumer.receive(5000)
+        message = consumer.receive(20_000)
         assert message.data() == b"order %d" % n
         assert message.message_id() == ids[n]
         assert message.redelivery_count() == 0
@@ -54,7 +54,7 @@ def test_everything_that_a_message_carries(client: Any, topic: str) -> None:
         event_timestamp=1_700_000_000_123,
         sequence_id=77,
     )
-    message = consumer.receive(5000)
+    message = consumer.receive(20_000)
     assert message.properties() == {"colour": "grey", "unit": "pound"}
     assert message.partition_key() == "smith"
     assert message.ordering_key() == "a"
@@ -70,7 +70,7 @@ def test_many_asynchronous_sends_in_order(client: Any, topic: str) -> None:
     producer = client.create_producer(topic, block_if_queue_full=True)
     send_all(producer, numbers(0, 5000))
     for n in range(5000):
-        message = consumer.receive(5000)
+        message = consumer.receive(20_000)
         assert message.data() == str(n).encode()
         consumer.acknowledge(message)
 
@@ -82,8 +82,8 @@ def test_initial_position(client: Any, topic: str) -> None:
     late = client.subscribe(topic, "late")
     early = client.subscribe(topic, "early", initial_position=pulsar.InitialPosition.Earliest)
     producer.send(b"after")
-    assert late.receive(5000).data() == b"after"
-    assert [early.receive(5000).data() for _ in range(2)] == [b"before", b"after"]
+    assert late.receive(20_000).data() == b"after"
+    assert [early.receive(20_000).data() for _ in range(2)] == [b"before", b"after"]
 
 
 @program
@@ -93,10 +93,10 @@ def test_a_subscription_keeps_its_place(client: Any, topic: str) -> None:
     for n in range(4):
         producer.send(str(n).encode())
     for _ in range(2):
-        consumer.acknowledge(consumer.receive(5000))
+        consumer.acknowledge(consumer.receive(20_000))
     consumer.close()
     again = client.subscribe(topic, "s")
-    assert [again.receive(5000).data() for _ in range(2)] == [b"2", b"3"]
+    assert [again.receive(20_000).data() for _ in range(2)] == [b"2", b"3"]
 
 
 @program
@@ -160,7 +160,7 @@ def test_several_topics_and_a_pattern(client: Any, topic: str) -> None:
     for consumer in (listed, matched):
         got = set()
         for _ in names:
-            message = consumer.receive(5000)
+            message = consumer.receive(20_000)
             got.add(message.data().decode())
             consumer.acknowledge(message)
         assert got == set(names)
@@ -191,13 +191,13 @@ def test_a_topic_that_is_unloaded(client: Any, topic: str, admin: Any) -> None:
     producer = client.create_producer(topic)
     reader = client.create_reader(topic, pulsar.MessageId.earliest)
     producer.send(b"before")
-    consumer.acknowledge(consumer.receive(5000))
-    assert reader.read_next(5000).data() == b"before"
+    consumer.acknowledge(consumer.receive(20_000))
+    assert reader.read_next(20_000).data() == b"before"
     until(lambda: admin.stats(topic, "s")["backlog"] == 0)  # the client collects acknowledgements for 100 ms
     assert admin.unload(topic) == 3
     producer.send(b"after")
-    assert consumer.receive(5000).data() == b"after"
-    assert reader.read_next(5000).data() == b"after"
+    assert consumer.receive(20_000).data() == b"after"
+    assert reader.read_next(20_000).data() == b"after"
 
 
 @program
@@ -209,7 +209,7 @@ def test_a_large_message(client: Any, topic: str) -> None:
     producer.send(data)
     producer.send(b"small")
     assert consumer.receive(10000).data() == data
-    assert consumer.receive(5000).data() == b"small"
+    assert consumer.receive(20_000).data() == b"small"
     refused(pulsar.MessageTooBig, lambda: producer.send(data + b"x" * 1024))
 
 

@@ -30,13 +30,13 @@ def roundtrip(client: Any, topic: str, options: dict[str, Any], reading: dict[st
     sent = [(b"%d " % n) * (1 + n % 37) for n in range(300)]
     send_all(producer, sent)
     for data in sent:
-        message = consumer.receive(5000)
+        message = consumer.receive(20_000)
         assert message.data() == data
         consumer.acknowledge(message)
     consumer.close()
     producer.close()
     reader = client.create_reader(topic, pulsar.MessageId.earliest, **reading)
-    assert [reader.read_next(5000).data() for _ in sent] == sent
+    assert [reader.read_next(20_000).data() for _ in sent] == sent
     reader.close()
 
 
@@ -52,7 +52,7 @@ def test_batches_by_key(client: Any, topic: str) -> None:
     send_all(producer, numbers(0, 100), partition_key=lambda n: f"key-{n % 4}")
     last: dict[str, int] = {}
     for _ in range(100):
-        message = consumer.receive(5000)
+        message = consumer.receive(20_000)
         assert int(message.data()) > last.get(message.partition_key(), -1)
         last[message.partition_key()] = int(message.data())
     assert len(last) == 4
@@ -99,7 +99,7 @@ def test_encrypted_and_no_key(client: Any, topic: str) -> None:
             pass
         blind.close()
         sighted = client.subscribe(topic, "s", crypto_key_reader=reader)
-        assert sighted.receive(5000).data() == b"secret"
+        assert sighted.receive(20_000).data() == b"secret"
 
 
 @program
@@ -108,7 +108,7 @@ def test_an_empty_message(client: Any, topic: str) -> None:
     for options in ({}, BATCHES):
         producer = client.create_producer(topic, **options)
         producer.send(b"", properties={"kind": "empty"})
-        message = consumer.receive(5000)
+        message = consumer.receive(20_000)
         assert message.data() == b""
         assert message.properties() == {"kind": "empty"}
 
@@ -151,7 +151,7 @@ def test_a_batch_larger_than_the_queue(client: Any, topic: str) -> None:
     producer = client.create_producer(topic, block_if_queue_full=True, **BATCHES)
     send_all(producer, numbers(0, 500))
     for n in range(500):
-        message = consumer.receive(5000)
+        message = consumer.receive(20_000)
         assert message.data() == b"%d" % n
         consumer.acknowledge(message)
 

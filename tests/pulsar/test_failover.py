@@ -28,7 +28,7 @@ def test_the_next_takes_over(client: Any, connect: Any, topic: str) -> None:
     for each in again:
         second.acknowledge(each)
     producer.send(b"more")
-    assert second.receive(5000).data() == b"more"
+    assert second.receive(20_000).data() == b"more"
 
 
 @program
@@ -39,9 +39,9 @@ def test_a_client_that_vanishes(client: Any, connect: Any, topic: str, admin: An
     second = client.subscribe(topic, "s", consumer_type=kind)
     producer = client.create_producer(topic)
     producer.send(b"x")
-    assert first.receive(5000).data() == b"x"
+    assert first.receive(20_000).data() == b"x"
     gone.shutdown()  # without a word
-    message = second.receive(5000)
+    message = second.receive(20_000)
     assert message.data() == b"x"
     assert message.redelivery_count() == 1
     until(lambda: len(admin.stats(topic, "s")["consumers"]) == 1)
@@ -57,7 +57,7 @@ def test_order_over_several_changes(client: Any, topic: str) -> None:
     expected = 0
     for at, consumer in enumerate(consumers):
         while expected < 50 * (at + 1):
-            message = consumer.receive(5000)
+            message = consumer.receive(20_000)
             assert message.data() == b"%d" % expected
             consumer.acknowledge(message)
             expected += 1

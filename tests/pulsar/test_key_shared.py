@@ -125,7 +125,7 @@ def test_order_of_a_key_survives_the_end_of_a_consumer(client: Any, connect: Any
     producer = client.create_producer(topic)
     for n in range(30):
         producer.send(b"%d" % n, partition_key=f"k{n % 3}")
-    assert first.receive(5000).data() == b"0"
+    assert first.receive(20_000).data() == b"0"
     second = join(client, topic, "b")
     gone.shutdown()
     got = by_key(drain(second))
@@ -143,7 +143,7 @@ def test_a_negative_acknowledgement_holds_up_its_key_alone(client: Any, topic: s
     consumer.negative_acknowledge(messages[1])
     for each in messages[:1] + messages[2:]:
         consumer.acknowledge(each)
-    again = consumer.receive(5000)
+    again = consumer.receive(20_000)
     assert (again.data(), again.redelivery_count()) == (b"1", 1)
     consumer.acknowledge(again)
 
@@ -242,7 +242,7 @@ def test_what_is_refused(client: Any, topic: str) -> None:
 def test_a_cumulative_acknowledgement_is_refused(client: Any, topic: str) -> None:
     consumer = join(client, topic, "a")
     client.create_producer(topic).send(b"x", partition_key="k")
-    message = consumer.receive(5000)
+    message = consumer.receive(20_000)
     with pytest.raises(pulsar.PulsarException):
         consumer.acknowledge_cumulative(message)
 

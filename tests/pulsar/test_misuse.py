@@ -292,6 +292,6 @@ def test_who_goes_while_it_is_not_read(narrow: ServerProcess) -> None:
                 pass
             return bool(narrow.admin.connections() == 1)
 
-        until(left, 10.0)
+        until(left)
         holder.ask(Type.CLOSE_PRODUCER, producer_id=1)
         holder.produce("t", producer_access_mode=pb.Exclusive)

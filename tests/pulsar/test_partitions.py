@@ -132,13 +132,13 @@ def test_a_reader_of_all_partitions(client: Any, topic: str, admin: Any) -> None
     reader = client.create_reader(topic, pulsar.MessageId.earliest)
     got = set()
     while reader.has_message_available():
-        got.add(reader.read_next(5000).data())
+        got.add(reader.read_next(20_000).data())
     assert got == set(numbers(0, 40))
     reader.seek(pulsar.MessageId.earliest)
-    again = {reader.read_next(5000).data() for _ in range(40)}
+    again = {reader.read_next(20_000).data() for _ in range(40)}
     assert again == got
     one = client.create_reader(partition_name(topic, 0), pulsar.MessageId.earliest)
-    assert one.read_next(5000).data() in got
+    assert one.read_next(20_000).data() in got
 
 
 @program
@@ -200,7 +200,7 @@ def test_a_pattern_has_every_partition(client: Any, topic: str, admin: Any) -> N
     admin.delete_partitioned_topic(f"{topic}-c", True)
     until(lambda: all(f"/{topic}-c" not in each for each in admin.topics()))
     send_all(client.create_producer(f"{topic}-b"), [b"still here"])
-    assert consumer.receive(5000).data() == b"still here"
+    assert consumer.receive(20_000).data() == b"still here"
     assert not [each for each in admin.topics() if f"/{topic}-c" in each], "it is not created again"
 
 
@@ -267,7 +267,7 @@ def while_it_grows(client: Any, topic: str, admin: Any) -> None:
         assert time.monotonic() < limit, f"only the partitions {seen} were noticed"
         producer.send(b"%d" % sent)
         sent += 1
-        message = consumer.receive(5000)
+        message = consumer.receive(20_000)
         seen.add(partition_of(message))
         consumer.acknowledge(message)
         time.sleep(0.05)

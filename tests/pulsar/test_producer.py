@@ -86,7 +86,7 @@ def test_deduplication(client: Any, topic: str) -> None:
     assert again.last_sequence_id() == 4
     again.send(b"4", sequence_id=4)
     again.send(b"5")
-    assert consumer.receive(5000).data() == b"5"
+    assert consumer.receive(20_000).data() == b"5"
     nothing_comes(consumer)
 
 
@@ -115,7 +115,7 @@ def test_deduplication_of_chunks(client: Any, topic: str) -> None:
         producer.send(b"end", sequence_id=6)
         producer.close()
     assert consumer.receive(20000).data() == data
-    assert consumer.receive(5000).data() == b"end"
+    assert consumer.receive(20_000).data() == b"end"
     nothing_comes(consumer)
 
 
@@ -127,7 +127,7 @@ def test_a_terminated_topic(client: Any, topic: str, admin: Any) -> None:
     admin.terminate(topic)
     refused(pulsar.PulsarException, lambda: producer.send(b"too late"))
     refused(pulsar.TopicTerminated, lambda: client.create_producer(topic))
-    assert consumer.receive(5000).data() == b"last"
+    assert consumer.receive(20_000).data() == b"last"
 
 
 @program
@@ -141,7 +141,7 @@ def test_a_deleted_topic_comes_back_empty(client: Any, topic: str, admin: Any) -
     until(lambda: producer.is_connected() and consumer.is_connected())
     producer.send(b"new")
     while True:
-        message = consumer.receive(5000)
+        message = consumer.receive(20_000)
         consumer.acknowledge(message)
         if message.data() == b"new":
             break

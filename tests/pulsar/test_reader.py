@@ -13,7 +13,7 @@ from tests.kit.waiting import next_millisecond
 def read_all(reader: Any) -> list[bytes]:
     got = []
     while reader.has_message_available():
-        got.append(reader.read_next(5000).data())
+        got.append(reader.read_next(20_000).data())
     return got
 
 
@@ -25,7 +25,7 @@ def test_from_the_beginning(client: Any, topic: str, admin: Any) -> None:
     assert not reader.has_message_available()
     client.create_producer(topic).send(b"more")
     assert reader.has_message_available()
-    assert reader.read_next(5000).data() == b"more"
+    assert reader.read_next(20_000).data() == b"more"
     assert admin.subscriptions(topic) == []
     reader.close()
 
@@ -46,7 +46,7 @@ def test_from_the_end(client: Any, topic: str) -> None:
     assert not reader.has_message_available()
     client.create_producer(topic).send(b"new")
     assert reader.has_message_available()
-    assert reader.read_next(5000).data() == b"new"
+    assert reader.read_next(20_000).data() == b"new"
 
 
 @program
@@ -54,7 +54,7 @@ def test_the_last_message(client: Any, topic: str) -> None:
     fill(client, topic, 5)
     reader = client.create_reader(topic, pulsar.MessageId.latest, start_message_id_inclusive=True)
     assert reader.has_message_available()
-    assert reader.read_next(5000).data() == b"4"
+    assert reader.read_next(20_000).data() == b"4"
 
 
 @program
@@ -117,7 +117,7 @@ def test_several_readers_beside_a_subscription(client: Any, topic: str) -> None:
     readers = [client.create_reader(topic, pulsar.MessageId.earliest) for _ in range(5)]
     for reader in readers:
         assert read_all(reader) == numbers(0, 20)
-    assert consumer.receive(5000).data() == b"0"
+    assert consumer.receive(20_000).data() == b"0"
 
 
 @program

@@ -21,7 +21,7 @@ def test_json(client: Any, topic: str) -> None:
     consumer = client.subscribe(topic, "s", schema=JsonSchema(Order))
     producer = client.create_producer(topic, schema=JsonSchema(Order))
     producer.send(Order(name="nails", pounds=2.5, count=7))
-    order = consumer.receive(5000).value()
+    order = consumer.receive(20_000).value()
     assert (order.name, order.pounds, order.count) == ("nails", 2.5, 7)
 
 
@@ -43,7 +43,7 @@ def test_versions_are_kept(client: Any, topic: str) -> None:
     for _ in range(2):
         client.create_producer(topic, schema=JsonSchema(Old)).send(Old(name="nails"))
         client.create_producer(topic, schema=JsonSchema(New)).send(New(name="nails", colour="grey"))
-    assert [consumer.receive(5000)._message.int_schema_version() for _ in range(4)] == [0, 1, 0, 1]
+    assert [consumer.receive(20_000)._message.int_schema_version() for _ in range(4)] == [0, 1, 0, 1]
     where = f"persistent://public/default/{topic}"
     assert "colour" not in client._client.get_schema_info(where, 0).schema()
     assert "colour" in client._client.get_schema_info(where, 1).schema()
@@ -55,7 +55,7 @@ def test_text_and_bytes(client: Any, topic: str) -> None:
     producer = client.create_producer(topic, schema=pulsar.schema.StringSchema())
     producer.send("grüße")
     client.create_producer(topic).send(b"plain")
-    assert [consumer.receive(5000).value() for _ in range(2)] == ["grüße", "plain"]
+    assert [consumer.receive(20_000).value() for _ in range(2)] == ["grüße", "plain"]
 
 
 @program

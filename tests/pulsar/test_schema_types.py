@@ -44,7 +44,7 @@ def test_avro(client: Any, topic: str) -> None:
     Counted.__name__ = "Order"
     consumer = client.subscribe(topic, "s", schema=AvroSchema(Order))
     client.create_producer(topic, schema=AvroSchema(Order)).send(Order(name="nails", count=7))
-    order = consumer.receive(5000).value()
+    order = consumer.receive(20_000).value()
     assert (order.name, order.count) == ("nails", 7)
     refused(pulsar.IncompatibleSchema, partial(client.create_producer, topic, schema=AvroSchema(Counted)))
 
@@ -58,7 +58,7 @@ def test_protobuf_native(client: Any, topic: str) -> None:
     consumer = client.subscribe(topic, "s", schema=ProtobufNativeSchema(StringValue))
     producer = client.create_producer(topic, schema=ProtobufNativeSchema(StringValue))
     producer.send(StringValue(value="nails"))
-    assert consumer.receive(5000).value().value == "nails"
+    assert consumer.receive(20_000).value().value == "nails"
     other = ProtobufNativeSchema(Int64Value)
     refused(pulsar.IncompatibleSchema, partial(client.create_producer, topic, schema=other))
     refused(pulsar.IncompatibleSchema, partial(client.subscribe, topic, "t", schema=other))

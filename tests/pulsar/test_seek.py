@@ -34,7 +34,7 @@ def test_by_id(client: Any, topic: str) -> None:
     consumer.seek(ids[7])
     assert data_of(receive(consumer, 13)) == numbers(7, 20)
     consumer.seek(ids[15])
-    assert consumer.receive(5000).data() == b"15"
+    assert consumer.receive(20_000).data() == b"15"
 
 
 @program
@@ -42,7 +42,7 @@ def test_by_id_as_the_client_does_it_by_itself(client: Any, topic: str) -> None:
     consumer = client.subscribe(topic, "s")
     ids = fill(client, topic, 20)
     consumer.seek(ids[7])
-    assert consumer.receive(5000).data() == b"8"
+    assert consumer.receive(20_000).data() == b"8"
 
 
 @program
@@ -55,7 +55,7 @@ def test_to_the_ends(client: Any, topic: str) -> None:
     consumer.seek(pulsar.MessageId.latest)
     nothing_comes(consumer)
     client.create_producer(topic).send(b"new")
-    assert consumer.receive(5000).data() == b"new"
+    assert consumer.receive(20_000).data() == b"new"
 
 
 @program
@@ -69,9 +69,9 @@ def test_by_time(client: Any, topic: str) -> None:
         next_millisecond()
     receive(consumer, 6)
     consumer.seek(times[3])
-    assert consumer.receive(5000).data() == b"3"
+    assert consumer.receive(20_000).data() == b"3"
     consumer.seek(0)
-    assert consumer.receive(5000).data() == b"0"
+    assert consumer.receive(20_000).data() == b"0"
     consumer.seek(int(time.time() * 1000) + 60_000)
     nothing_comes(consumer)
 
@@ -97,10 +97,10 @@ def test_nothing_of_before_arrives(client: Any, topic: str, admin: Any) -> None:
     ids = fill(client, topic, 500)
     for round_ in range(20):
         target = (round_ * 137) % 400
-        consumer.receive(5000)
+        consumer.receive(20_000)
         consumer.seek(ids[target])
         for n in range(target, target + 30):
-            assert consumer.receive(5000).data() == b"%d" % n, (round_, target)
+            assert consumer.receive(20_000).data() == b"%d" % n, (round_, target)
     assert admin.stats(topic, "s")["reset_number"] == 20
 
 
@@ -156,7 +156,7 @@ def test_a_reset_by_the_administration(client: Any, topic: str, admin: Any) -> N
     """The client's own queue is emptied, too: it is closed, and subscribes again."""
     consumer = client.subscribe(topic, "s")
     fill(client, topic, 10)
-    assert consumer.receive(5000).data() == b"0"
+    assert consumer.receive(20_000).data() == b"0"
     admin.reset(topic, "s", "earliest")
     # The client empties its queue when SUBSCRIBE is answered, and sends permits after that.
     until(lambda: admin.stats(topic, "s")["pending"] == 10)
@@ -174,7 +174,7 @@ def test_reads_in_flight(client: Any, topic: str, admin: Any) -> None:
     last = producer.send(b"the last")
     consumer.seek(last)
     admin.open_reads()
-    assert consumer.receive(5000).data() == b"the last"
+    assert consumer.receive(20_000).data() == b"the last"
     nothing_comes(consumer)
     assert admin.stats(topic, "s")["dropped"] >= 1
 
@@ -199,7 +199,7 @@ def test_into_a_batch(client: Any, topic: str) -> None:
     ids = send_all(producer, numbers(0, 30))
     receive(consumer, 30)
     consumer.seek(ids[14])
-    assert consumer.receive(5000).data() == b"14"
+    assert consumer.receive(20_000).data() == b"14"
 
 
 SLOW_S = 0.3

@@ -136,5 +136,5 @@ def test_a_consumer_of_a_pattern(client: Any, topic: str) -> None:
         "s",
         initial_position=pulsar.InitialPosition.Earliest,
     )
-    assert {consumer.receive(5000).data() for _ in range(3)} == {b"0", b"1", b"2"}
+    assert {consumer.receive(20_000).data() for _ in range(3)} == {b"0", b"1", b"2"}
     nothing_comes(consumer)

@@ -18,7 +18,7 @@ from typing import Any
 
 from tests.kit.server.wire_server import Admin
 
-OPERATION_S = 10
+OPERATION_S = 20
 
 
 def options(url: str) -> dict[str, Any]:

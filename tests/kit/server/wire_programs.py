@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -30,7 +31,7 @@ def send_all(producer: Any, payloads: Iterable[bytes], **options: Any) -> list[A
         given = {name: option(n) if callable(option) else option for name, option in options.items()}
         producer.send_async(data, receipt, **given)
     producer.flush()
-    assert done.wait(10), f"{len(ids)} of {len(sent)} receipts came"
+    assert done.wait(20), f"{len(ids)} of {len(sent)} receipts came"
     assert all(result == pulsar.Result.Ok for result, _ in ids), ids
     return [message_id for _, message_id in ids]
 
@@ -43,7 +44,7 @@ def fill(client: Any, topic: str, count: int) -> list[Any]:
     return ids
 
 
-def receive(consumer: Any, count: int, timeout_ms: int = 5000) -> list[Any]:
+def receive(consumer: Any, count: int, timeout_ms: int = 20_000) -> list[Any]:
     """Receive `count` messages."""
     return [consumer.receive(timeout_ms) for _ in range(count)]
 
@@ -60,11 +61,25 @@ def nothing_comes(consumer: Any, timeout_ms: int = 200) -> None:
     raise AssertionError(f"{message.data()!r} came, and nothing should")
 
 
-def until(condition: Callable[[], object], timeout_s: float = 5.0) -> None:
+def until(condition: Callable[[], object], timeout_s: float = 20.0) -> None:
     limit = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < limit, "what the test waits for did not happen"
         time.sleep(0.002)
+
+
+def restarted(admin: Any, pid: int) -> bool:
+    """Return whether the server answers, in another process than this one."""
+    with contextlib.suppress(OSError, ValueError):  # it is being started
+        return bool(admin.pid() != pid)
+    return False
+
+
+def tells(condition: Callable[[], object]) -> bool:
+    """Return whether the condition is true; a topic that the client has not created yet is no failure."""
+    with contextlib.suppress(RuntimeError):
+        return bool(condition())
+    return False
 
 
 def refused(error: Any, call: Callable[[], object]) -> Any:

@@ -14,7 +14,7 @@ from holdfast.protocol import pulsar_pb2 as pb
 from tests.kit.server.definitions import definition
 
 Type = pb.BaseCommand
-PATIENCE_S = 10.0
+PATIENCE_S = 20.0
 """Seconds to wait for an answer that must come."""
 
 _FIELDS = {

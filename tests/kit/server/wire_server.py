@@ -50,6 +50,9 @@ class Door:
         self._gate: asyncio.Event | None = None
         self._held = 0
 
+    async def pid(self) -> int:
+        return os.getpid()
+
     async def connections(self) -> int:
         return len(self._server.connections)
 
@@ -74,6 +77,11 @@ class Door:
             "scheduled": 0 if dispatch is None else dispatch.scheduled_entries,
             "reason": "" if dispatch is None else dispatch.diagnosis.reason,
         }
+
+    async def counted(self, topic: str, subscription: str) -> int:
+        """Return the largest count of redeliveries that a kill does not forget."""
+        state = self._broker.topic(topic_name(topic)).state.subscriptions.get(subscription)
+        return 0 if state is None else max(state.counts.values(), default=0)
 
     async def held(self, topic: str) -> list[str]:
         """Return the actions of quotas that stop the producers of a topic."""

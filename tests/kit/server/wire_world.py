@@ -30,7 +30,7 @@ from tests.kit import KIT, module_command
 from tests.kit.server.wire_server import Admin
 
 START_S = 20.0
-PROGRAM_S = 30.0
+PROGRAM_S = 60.0
 
 pulsar: Any = None
 """The official client's module, in the client's process."""
