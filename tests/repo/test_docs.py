@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.broker.events import kinds
 from tests.kit import ROOT, made_pages
 from tests.kit.pages import python_blocks
 
@@ -85,6 +86,18 @@ def test_parts_that_are_made_from_the_code(page: str) -> None:
     other = text.replace(f"<!-- {name} end -->", f"not of the code\n<!-- {name} end -->")
     assert other != text
     assert made_pages.renewed(page, other) == text
+
+
+def test_every_kind_of_event_has_a_row() -> None:
+    rows = re.findall(r"^\| ([\d–, ]+) \|(.*)$", (ROOT / "docs/internals/events.md").read_text(), re.MULTILINE)
+    known = kinds()
+    for numbers, row in rows:
+        first, last = re.fullmatch(r"(\d+).*?(\d*)", numbers).groups()  # type: ignore[union-attr]
+        covered = [each for each in known if int(first) <= each <= int(last or first)]
+        names = {known[each].__name__ for each in covered}
+        assert names <= {*re.findall(r"`(\w+)`", row)}, numbers
+        known = {each: kind for each, kind in known.items() if each not in covered}
+    assert not known, "kinds without a row in docs/internals/events.md"
 
 
 def build_site(root: Path, site: Path) -> subprocess.CompletedProcess[str]:

@@ -13,5 +13,5 @@ from tests.kit.broker import life_checks, right_checks
     "scene", [*life_checks.TOGETHER, *right_checks.TOGETHER], ids=lambda each: each.__name__
 )
 def test_scene(scene: Callable[[], None]) -> None:
-    """I300 to I304, also if a member crashes."""
+    """I300, I301, I302, I303 and I304, also if a member crashes."""
     scene()

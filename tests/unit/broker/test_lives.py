@@ -11,7 +11,7 @@ from tests.kit.broker import life_checks, right_checks
 
 @pytest.mark.parametrize("scene", [*life_checks.ALONE, *right_checks.ALONE], ids=lambda each: each.__name__)
 def test_scene(scene: Callable[[], None]) -> None:
-    """I300 to I304: see the scene."""
+    """I300, I301, I302, I303 and I304: see the scene."""
     scene()
 
 
