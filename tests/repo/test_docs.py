@@ -89,7 +89,9 @@ def test_parts_that_are_made_from_the_code(page: str) -> None:
 
 
 def test_every_kind_of_event_has_a_row() -> None:
-    rows = re.findall(r"^\| ([\d–, ]+) \|(.*)$", (ROOT / "docs/internals/events.md").read_text(), re.MULTILINE)
+    rows = re.findall(
+        r"^\| ([\d–, ]+) \|(.*)$", (ROOT / "docs/internals/events.md").read_text(), re.MULTILINE
+    )
     known = kinds()
     for numbers, row in rows:
         first, last = re.fullmatch(r"(\d+).*?(\d*)", numbers).groups()  # type: ignore[union-attr]
