@@ -24,6 +24,7 @@ void bind_writer(nb::module_& module);
 void bind_frame(nb::module_& module);
 void bind_entries(nb::module_& module);
 void bind_columns(nb::module_& module);
+void bind_compactor(nb::module_& module);
 void bind_publication(nb::module_& module);
 void bind_dispatch(nb::module_& module);
 void bind_service(nb::module_& module);
@@ -178,6 +179,7 @@ NB_MODULE(_core, module) {
     bind_frame(module);
     bind_entries(module);
     bind_columns(module);
+    bind_compactor(module);
     bind_publication(module);
     bind_dispatch(module);
     bind_service(module);

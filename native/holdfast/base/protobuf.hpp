@@ -30,6 +30,7 @@ class ProtoReader {
 
     bool bad() const { return bad_; }
     bool ended() const { return at_ == end_; }
+    std::size_t left() const { return static_cast<std::size_t>(end_ - at_); }  // bytes
 
     // Returns the tag of the next field, whose value must then be read or skipped; 0 at the end.
     u32 next() {

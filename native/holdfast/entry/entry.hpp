@@ -337,16 +337,19 @@ inline EntryFault read_frame(std::string_view bytes, std::string_view& metadata,
     return EntryFault::none;
 }
 
-// Checks all but the sum: for bytes that a block's sum covers already.
-inline EntryFault read_entry(std::string_view bytes, Entry& out) {
+// Reads the metadata; checks neither the payload nor the sum.
+inline EntryFault read_head(std::string_view bytes, Entry& out) {
     if (const auto fault = read_frame(bytes, out.metadata_bytes, out.payload);
         fault != EntryFault::none)
         return fault;
     out.metadata = EntryMetadata{};
     out.thinned = false;
-    if (const auto fault = read_metadata(out.metadata_bytes, out.metadata);
-        fault != EntryFault::none)
-        return fault;
+    return read_metadata(out.metadata_bytes, out.metadata);
+}
+
+// Checks all but the sum: for bytes that a block's sum covers already.
+inline EntryFault read_entry(std::string_view bytes, Entry& out) {
+    if (const auto fault = read_head(bytes, out); fault != EntryFault::none) return fault;
     if (!out.metadata.batch || !out.metadata.open()) return EntryFault::none;
     if (out.metadata.messages > out.payload.size() / 4) return EntryFault::count;
     BatchReader reader(out.payload);
