@@ -27,7 +27,14 @@ from tests.kit.cluster.members import (
     copy_while_files_go,
     copy_without_its_end,
 )
-from tests.kit.cluster.stores import quorate, random_nodes, require_nothing_lost, small_worlds
+from tests.kit.cluster.stores import (
+    add_nodes,
+    quorate,
+    random_nodes,
+    remove_nodes,
+    require_nothing_lost,
+    small_worlds,
+)
 
 SEEDS = range(1, 41)
 """Seeds of tests/simulation/test_joining.py in `make test`."""
@@ -111,6 +118,23 @@ def test_holders_that_may_be_away_do_not_count(monkeypatch: pytest.MonkeyPatch) 
         lambda mine, other, whole, unknown, most: has_all(mine, other, whole, set(), most),
     )
     caught_by_an_election()
+
+
+def test_a_shorter_list_of_nodes_that_elects(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(election, "_unlisted", lambda whole, nodes: None)
+    with pytest.raises(AssertionError):
+        remove_nodes()
+
+
+def test_added_nodes_that_count_among_holders(monkeypatch: pytest.MonkeyPatch) -> None:
+    has_all = election._has_all
+    monkeypatch.setattr(
+        election,
+        "_has_all",
+        lambda mine, other, whole, unknown, most: has_all(mine, other, whole, unknown, 3),
+    )
+    with pytest.raises(AssertionError):
+        add_nodes(listed=5)
 
 
 def test_files_that_are_not_kept_for_a_joiner(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -177,6 +177,29 @@ def test_a_lone_survivor_goes_on_when_told() -> None:
         assert world.members[1].status().reason == "an administrator chose it as the survivor"
 
 
+def test_a_shorter_list_of_nodes_needs_the_command() -> None:
+    """One node of three, configured as the only one, waits: the others may have more."""
+    with three() as world:
+        sim, confirmed = world.sim, len(world.confirmed)
+        power_off(world)
+        world.configure([1])
+        sim.restart(1)
+        sim.run(5)
+        assert not world.brokers
+        status = world.members[1].status()
+        assert (status.state, status.waits_for) == ("electing", (2, 3))
+        assert "holdfast cluster survive" in status.reason
+        sim.crash(1)
+        sim.loop.run_until_complete(request_survivor(SimDisk(sim.platter(1))))
+        sim.restart(1)
+        sim.run_until(lambda: sorted(world.brokers) == [1])
+        sim.run(1)
+        assert len(world.confirmed) > confirmed
+        sim.crash(1)
+        sim.restart(1)  # its last view is its own: the choice is not needed again
+        sim.run_until(lambda: sorted(world.brokers) == [1])
+
+
 def test_a_survivor_that_copied_from_others_is_none_any_more() -> None:
     """Else the next power cut, years later, would elect it without later messages."""
     with three() as world:

@@ -24,6 +24,7 @@ discard them. Use it only if those nodes, or their disks, do not come back.
 
 A view needs a majority of cluster.nodes. If this node is alone, list only the
 remaining nodes there, on all of them; new nodes begin with empty directories.
+Without this choice such a list waits: it lacks nodes of the last view.
 
 Without --yes it only shows what the directory has. The choice counts for one
 election; --withdraw takes it back before."""

@@ -10,6 +10,7 @@ members get the same hellos in the same order, so all decide the same.
 | one node is the administrator's survivor, and has a whole store           | FORCED: that node        |
 | two nodes are                                                             | REFUSE                   |
 | stores of different clusters                                              | REFUSE, naming both      |
+| the last view of a store has nodes that are not configured (`_unlisted`)   | WAIT for them            |
 | no store, and every configured node is there                              | BOOTSTRAP: lowest node   |
 | one store, of a broker alone, or nothing of it was ever stable; all other | SEED: that node          |
 | configured nodes are there, and fresh                                     |                          |
@@ -39,6 +40,10 @@ A witness W held e only before its cut V. S has V in its history, and V is a pri
 later views W held nothing, so it is not among the holders of rule 3.
 
 With all nodes counted a store is always found: at each fork at most one branch has a majority of holders.
+
+**Other configured nodes than before.** Nodes that were removed may hold what was stable. So a shorter list
+waits, unless a later view did without these nodes. Nodes that were added were in no view. They raise the
+number of counted nodes, but not the majority of holders in rule 3: a majority of the earlier nodes sufficed.
 """
 
 from __future__ import annotations
@@ -98,6 +103,8 @@ def decide(hellos: Sequence[Hello], nodes: Sequence[int]) -> Decision:
             Outcome.REFUSE,
             reason=f"the nodes hold data of different clusters: {names}; give all but one an empty directory",
         )
+    if (found := _unlisted(whole, nodes)) is not None:
+        return found
     others = [hello for hello in present if hello not in whole]
     if not absent and all(hello.fresh for hello in others):
         if not whole:
@@ -109,6 +116,29 @@ def decide(hellos: Sequence[Hello], nodes: Sequence[int]) -> Decision:
     return _elect(counted, others + alone, absent, nodes)
 
 
+def _unlisted(whole: list[Hello], nodes: Sequence[int]) -> Decision | None:
+    """Return WAIT if nodes of a last view are not configured.
+
+    They may hold what was stable. A view of one node is that of a broker alone. A view that another store
+    went through has no more to tell.
+    """
+    passed = {mark for hello in whole for mark in hello.history[:-1]}
+    for hello in whole:
+        view = hello.last_view
+        if view is None or view in passed or len(view.nodes) == 1:
+            continue
+        if gone := tuple(sorted(set(view.nodes) - set(nodes))):
+            who = f"nodes {', '.join(map(str, gone))} are" if len(gone) > 1 else f"node {gone[0]} is"
+            return Decision(
+                Outcome.WAIT,
+                waits_for=gone,
+                reason=f"{who} not in cluster.nodes, but in the last view of node {hello.node}, and may hold "
+                "confirmed messages that others lack; list all nodes of that view, or, if they do not come "
+                "back, see `holdfast cluster survive --help`",
+            )
+    return None
+
+
 def _was_alone(hello: Hello, majority: int) -> bool:
     """Return whether a broker alone wrote the end of a store."""
     return hello.last_view is not None and len(hello.last_view.nodes) == 1 and majority > 1
@@ -117,10 +147,10 @@ def _was_alone(hello: Hello, majority: int) -> bool:
 def _is_seed(hello: Hello, majority: int) -> bool:
     """Return whether a store alone can be the beginning of a cluster.
 
-    Its last view was too small for this cluster, so a broker alone wrote it. Or it knows nothing stable: it
-    was the first of a cluster that ended before others had copied it.
+    A broker alone wrote it. Or it knows nothing stable: it was the first of a cluster that ended before
+    others had copied it.
     """
-    return hello.last_view is None or len(hello.last_view.nodes) < majority or hello.stable_d == 0
+    return hello.last_view is None or _was_alone(hello, majority) or hello.stable_d == 0
 
 
 def _elect(
@@ -128,6 +158,8 @@ def _elect(
 ) -> Decision:
     majority = len(nodes) // 2 + 1
     needed = len(nodes) - majority + 1
+    known = {node for hello in whole for mark in hello.history for node in mark.nodes} & set(nodes)
+    holding = min(majority, len(known) // 2 + 1)  # of the nodes before others were added
     best: Hello | None = None
     most = 0
     for candidate in whole:
@@ -138,7 +170,7 @@ def _elect(
         if len(counted) < needed:
             continue
         unknown = set(nodes) - counted
-        sound = all(_has_all(candidate, other, whole, unknown, majority) for other in whole)
+        sound = all(_has_all(candidate, other, whole, unknown, holding) for other in whole)
         if sound and (best is None or _length(candidate) > _length(best)):
             best = candidate
     if best is not None:

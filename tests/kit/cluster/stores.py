@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from holdfast.broker.state import ViewMark
@@ -32,10 +32,12 @@ class Node:
     """Frames that it knows to be stable."""
     listed: int = 0
     """Frames that its journal does not have any more."""
-    second: tuple[int, ...] = (1, 2, 3, 4, 5)
-    """The nodes of the second view."""
+    second: tuple[int, ...] = ()
+    """The nodes of the second view; all by default."""
     kind: str = "whole"
     """Or `incomplete`, `fresh`: what it held is gone."""
+    votes: int = 3
+    """How many nodes the cluster had."""
 
     def hello(self) -> Hello:
         if self.kind == "fresh":
@@ -44,7 +46,8 @@ class Node:
             return Hello(self.number, complete=False, cuts=[CUT])
         main = MAIN[: self.held]
         last = main[-1]
-        views = {1: ViewMark(1, 1, (1, 2, 3, 4, 5), 100), 4: ViewMark(2, 4, self.second, 200)}
+        everyone = tuple(range(1, self.votes + 1))
+        views = {1: ViewMark(1, 1, everyone, 100), 4: ViewMark(2, 4, self.second or everyone, 200)}
         own = [
             Held(last.last_d + at, last.view, last.index + at, 1000 * self.number + at)
             for at in range(1, self.own + 1)
@@ -66,9 +69,14 @@ def stable_of(nodes: Sequence[Node]) -> int:
     return sorted((node.held for node in nodes), reverse=True)[majority - 1]
 
 
-def require_nothing_lost(nodes: Sequence[Node], present: Sequence[Node]) -> Outcome:
-    """Require that the elected store has all that was stable (I235)."""
-    decision = decide([node.hello() for node in present], [node.number for node in nodes])
+def require_nothing_lost(
+    nodes: Sequence[Node], present: Sequence[Node], listed: Sequence[int] = ()
+) -> Outcome:
+    """Require that the elected store has all that was stable (I235).
+
+    `listed`: the configured nodes, if they are others than `nodes`, which the cluster had.
+    """
+    decision = decide([node.hello() for node in present], listed or [node.number for node in nodes])
     if decision.outcome is Outcome.ELECT:
         elected = next(node for node in present if node.number == decision.node)
         assert elected.kind == "whole", f"{elected} cannot be elected"
@@ -92,7 +100,7 @@ def random_nodes(seed: int, votes: int) -> list[Node]:
     for number, kind, count in zip(numbers, kinds, held, strict=True):
         known = chance.randint(0, min(count, stable))
         own, listed = chance.choice((0, 0, 1, 2)), chance.randint(0, known)
-        made.append(Node(number, count, own, known, listed, second, kind))
+        made.append(Node(number, count, own, known, listed, second, kind, votes))
     return made
 
 
@@ -112,3 +120,25 @@ def quorate(nodes: Sequence[Node]) -> Iterator[tuple[Node, ...]]:
     """Yield every majority of the nodes."""
     for size in range(len(nodes) // 2 + 1, len(nodes) + 1):
         yield from itertools.combinations(nodes, size)
+
+
+def add_nodes(listed: int, seeds: Iterable[int] = range(300)) -> set[Outcome]:
+    """Require that nothing is lost after empty nodes were added, up to so many (I235)."""
+    outcomes, nodes = set(), range(1, listed + 1)
+    for seed in seeds:
+        before = random_nodes(seed, 3 if listed < 6 else 5)
+        added = [Node(node, 0, kind="fresh") for node in nodes[len(before) :]]
+        for present in itertools.chain(quorate(before), [before]):
+            outcomes.add(require_nothing_lost(before, [*present, *added], nodes))
+    return outcomes
+
+
+def remove_nodes(seeds: Iterable[int] = range(300)) -> set[Outcome]:
+    """Require that nothing is lost after nodes were removed from the list (I235)."""
+    outcomes = set()
+    for seed in seeds:
+        before = random_nodes(seed, 5)
+        for present in itertools.chain.from_iterable(itertools.combinations(before, n) for n in (1, 2, 3)):
+            left = [node.number for node in present]
+            outcomes.add(require_nothing_lost(before, present, left))
+    return outcomes

@@ -42,14 +42,20 @@ class JoinWorld(World):
         super().__init__(sim, pause_s=0.05)
         self.confirmed: list[bytes] = []
         self.asked = 0
+        self.nodes = list(sim.nodes)
         self.counts: Counter[str] = Counter()
         """How often each kind of fault struck, and each way to the state was gone."""
+
+    def configure(self, nodes: list[int]) -> None:
+        """Set `cluster.nodes`, for members that start from now on."""
+        self.nodes = nodes
+        self.sim.network.majority = self.checker.majority = len(nodes) // 2 + 1
 
     def member(self, node: SimNode, replica: Replica) -> ClusterMember:
         return ClusterMember(
             OPTIONS,
             node=node.number,
-            nodes=self.sim.nodes,
+            nodes=self.nodes,
             make_group=replica.group,
             link=SimLink(self.wires, node),
             disk=node.disk,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from holdfast.broker.state import ViewMark
@@ -9,8 +11,10 @@ from holdfast.cluster import Hello, Outcome, decide
 from tests.kit.cluster.stores import (
     MAIN,
     Node,
+    add_nodes,
     quorate,
     random_nodes,
+    remove_nodes,
     require_nothing_lost,
     small_worlds,
 )
@@ -18,6 +22,9 @@ from tests.kit.slices import pick
 
 THREE = (1, 2, 3)
 ALONE = [ViewMark(5, 1, (2,), 7)]
+FIVE = [ViewMark(5, 1, (1, 2, 3, 4, 5), 7)]
+LEFT = [ViewMark(5, 1, THREE, 7), ViewMark(6, 5, (1, 2), 8)]
+"""Node 3 left a cluster of three."""
 
 
 def fresh(node: int) -> Hello:
@@ -52,10 +59,54 @@ def store(node: int, **more: object) -> Hello:
     ],
 )
 def test_the_table(hellos: list[Hello], outcome: Outcome, node: int | None) -> None:
-    decision = decide(hellos, THREE)
+    require_outcome(hellos, THREE, outcome, node)
+
+
+@pytest.mark.parametrize(
+    ("hellos", "nodes", "outcome", "node"),
+    [
+        # nodes were removed, and may hold what was stable
+        ([store(1)], (1,), Outcome.WAIT, None),
+        ([store(1, forced=True)], (1,), Outcome.FORCED, 1),
+        ([store(1), store(2)], (1, 2), Outcome.WAIT, None),
+        ([store(1, history=FIVE), store(2, history=FIVE)], THREE, Outcome.WAIT, None),
+        ([store(1, history=FIVE), store(2, history=FIVE), store(3, history=FIVE)], THREE, Outcome.WAIT, None),
+        ([store(1, stable_d=0)], (1,), Outcome.WAIT, None),
+        ([store(1), fresh(4), fresh(5)], (1, 4, 5), Outcome.WAIT, None),
+        ([store(1, forced=True), fresh(4), fresh(5)], (1, 4, 5), Outcome.FORCED, 1),
+        # the removed node had left before
+        ([store(1, history=LEFT), store(2, history=LEFT)], (1, 2), Outcome.ELECT, 1),
+        ([store(1), store(2, history=LEFT)], (1, 2), Outcome.ELECT, 2),
+        ([store(1, history=LEFT), store(2, history=LEFT), fresh(4)], (1, 2, 4), Outcome.ELECT, 1),
+        # a broker alone, under another number than before
+        ([store(2, history=[ViewMark(5, 1, (1,), 7)])], (2,), Outcome.ELECT, 2),
+        ([fresh(1), store(2, history=[ViewMark(5, 1, (9,), 7)]), fresh(3)], THREE, Outcome.SEED, 2),
+        # nodes were added
+        ([store(1), store(2), fresh(4)], (1, 2, 3, 4), Outcome.ELECT, 1),
+        ([store(1), store(2), store(3), fresh(4), fresh(5)], (1, 2, 3, 4, 5), Outcome.ELECT, 1),
+        ([store(1), store(2), fresh(4), fresh(5)], (1, 2, 3, 4, 5), Outcome.WAIT, None),
+        ([store(1), *(fresh(node) for node in range(2, 8))], range(1, 8), Outcome.WAIT, None),
+    ],
+)
+def test_other_nodes_than_before(
+    hellos: list[Hello], nodes: Sequence[int], outcome: Outcome, node: int | None
+) -> None:
+    require_outcome(hellos, nodes, outcome, node)
+
+
+def require_outcome(hellos: list[Hello], nodes: Sequence[int], outcome: Outcome, node: int | None) -> None:
+    decision = decide(hellos, nodes)
     assert (decision.outcome, decision.node) == (outcome, node), decision
-    assert decision == decide(hellos[::-1], THREE), "the order of the hellos decides"
+    assert decision == decide(hellos[::-1], nodes), "the order of the hellos decides"
     assert decision.reason
+
+
+def test_a_removed_node_is_named_with_what_to_do() -> None:
+    decision = decide([store(1)], (1,))
+    assert decision.waits_for == (2, 3)
+    assert "nodes 2, 3 are not in cluster.nodes, but in the last view of node 1" in decision.reason
+    assert "list all nodes of that view" in decision.reason
+    assert "holdfast cluster survive" in decision.reason
 
 
 def test_a_refusal_names_both_clusters() -> None:
@@ -91,6 +142,17 @@ def test_stores_in_random_worlds(votes: int) -> None:
         nodes = random_nodes(seed, votes)
         outcomes |= {require_nothing_lost(nodes, present) for present in quorate(nodes)}
     assert {Outcome.ELECT, Outcome.WAIT} <= outcomes
+
+
+@pytest.mark.parametrize("listed", [4, 5, 6])
+def test_stores_after_nodes_were_added(listed: int) -> None:
+    """I235: the majority that held an event was one of the nodes before."""
+    assert {Outcome.ELECT, Outcome.WAIT} <= add_nodes(listed, range(pick(test=300, nightly=30_000)))
+
+
+def test_stores_after_nodes_were_removed() -> None:
+    """I235: the removed nodes may hold what was stable, or have left before."""
+    assert {Outcome.ELECT, Outcome.WAIT} <= remove_nodes(range(pick(test=300, nightly=30_000)))
 
 
 def test_a_copy_that_did_not_end_is_a_witness() -> None:
