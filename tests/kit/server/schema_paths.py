@@ -24,6 +24,10 @@ SCHEMA_CASES: dict[tuple[str, str], tuple[Request, Request]] = {
         Request(f"{S}/typed/schemas", 200, expect=has("getSchemaResponses")),
         Request(f"{S}/absent/schemas", 404, expect="no topic"),
     ),
+    ("GET", SCHEMA + "/metadata"): (
+        Request(f"{S}/typed/metadata", 200, expect=has("info", "index")),
+        Request(f"{S}/absent/metadata", 404, expect="no topic"),
+    ),
     ("POST", SCHEMA + "/schema"): (
         Request(f"{S}/typed/schema", 200, json={"type": "STRING"}, expect={"version": {"version": 0}}),
         Request(f"{S}/typed/schema", 409, json={"type": "INT32"}, expect="messages of type STRING"),
@@ -51,6 +55,14 @@ SCHEMA_CASES: dict[tuple[str, str], tuple[Request, Request]] = {
     ("DELETE", NS + "/schemaCompatibilityStrategy"): (
         Request(f"{OURS}/schemaCompatibilityStrategy"),
         Request(f"{NONE}/schemaCompatibilityStrategy", 404, expect="no namespace"),
+    ),
+    ("GET", NS + "/schemaAutoUpdateCompatibilityStrategy"): (
+        Request(f"{OURS}/schemaAutoUpdateCompatibilityStrategy", 200),
+        Request(f"{NONE}/schemaAutoUpdateCompatibilityStrategy", 404, expect="no namespace"),
+    ),
+    ("PUT", NS + "/schemaAutoUpdateCompatibilityStrategy"): (
+        Request(f"{OURS}/schemaAutoUpdateCompatibilityStrategy", json="BackwardTransitive"),
+        Request(f"{OURS}/schemaAutoUpdateCompatibilityStrategy", 400, json="BACKWARD"),
     ),
     **{
         (method, f"{NS}/{rule}"): cases

@@ -37,6 +37,7 @@ def name(path: str) -> str:
 def test_from_the_first_to_the_last(http: HttpWorld) -> None:
     at = f"{S}/{name(http.topic())}"
     assert http.ask("GET", f"{at}/schema").status == 404
+    assert http.ask("GET", f"{at}/metadata").status == 404
     assert http.ask("POST", f"{at}/schema", json=ONE).json == {"version": {"version": 0}}
     assert http.ask("POST", f"{at}/schema", json=ONE).json == {"version": {"version": 0}}
     answer = http.get(f"{at}/schema")
@@ -57,6 +58,8 @@ def test_from_the_first_to_the_last(http: HttpWorld) -> None:
     assert http.ask("POST", f"{at}/schema", json=TWO).json == {"version": {"version": 2}}
     assert [each["version"] for each in http.get(f"{at}/schemas")["getSchemaResponses"]] == [2]
     assert http.get(f"{at}/schema/0")["data"] == ONE["schema"], "messages of this version are still there"
+    entries = [{"ledgerId": -1, "entryId": -1, "version": version} for version in range(3)]
+    assert http.get(f"{at}/metadata") == {"info": entries[2], "index": entries}
 
 
 def test_a_topic_is_created_for_its_schema(http: HttpWorld) -> None:
@@ -143,6 +146,28 @@ def test_the_topic_decides_before_its_namespace(http: HttpWorld) -> None:
     finally:
         http.done("DELETE", f"{NS}/schemaCompatibilityStrategy")
     assert http.get(f"{NS}/schemaCompatibilityStrategy") is None
+
+
+def test_the_older_name_of_the_strategy(http: HttpWorld) -> None:
+    older, newer = (f"{NS}/schema{name}CompatibilityStrategy" for name in ("AutoUpdate", ""))
+    pairs = {
+        "AutoUpdateDisabled": "ALWAYS_INCOMPATIBLE",
+        "AlwaysCompatible": "ALWAYS_COMPATIBLE",
+        **{
+            name + more: (name + ("_" + more if more else "")).upper()
+            for name in ("Backward", "Forward", "Full")
+            for more in ("", "Transitive")
+        },
+    }
+    assert http.get(older) is None
+    try:
+        for old, new in pairs.items():
+            http.done("PUT", older, json=old)
+            assert (http.get(newer), http.get(older)) == (new, old)
+        assert http.ask("PUT", older, json="FULL").status == 400
+    finally:
+        http.done("DELETE", newer)
+    assert http.get(older) is None
 
 
 def test_rules_for_producers(http: HttpWorld) -> None:

@@ -22,12 +22,6 @@ _NO_FUNCTIONS = "are not supported: run a consumer and a producer, or a pipeline
 _NO_BUNDLES = "is not applicable: a namespace has one bundle, and each topic has an owner of its own"
 
 MISSING: dict[str, tuple[str, ...]] = {
-    "the metadata of schemas is not supported: ask for schemas, which has all versions": (
-        "/admin/v2/schemas/{tenant}/{namespace}/{topic}/metadata",
-    ),
-    "the older name of the strategy is not supported: use schemaCompatibilityStrategy": (
-        NAMESPACE + "/schemaAutoUpdateCompatibilityStrategy",
-    ),
     f"the compaction of topics {_PLANNED}": (
         NAMESPACE + "/compactionThreshold",
         TOPIC + "/compactionThreshold",

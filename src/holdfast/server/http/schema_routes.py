@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, Literal
+
+import msgspec
 
 from holdfast.broker import Strategy
 from holdfast.errors import BadSchema, IncompatibleSchema, Misuse, NotFound
@@ -27,7 +29,45 @@ route = Routes("schemas", "/admin/v2/schemas/{tenant}/{namespace}/{topic}", "top
 of_namespace = Routes("schemas", "/admin/v2/namespaces/{tenant}/{namespace}", "namespace")
 of_topic = Routes("schemas", NAMESPACE + "/{topic}", "topic", partitioned="each")
 
+AutoUpdate = Literal[
+    "AutoUpdateDisabled",
+    "Backward",
+    "Forward",
+    "Full",
+    "AlwaysCompatible",
+    "BackwardTransitive",
+    "ForwardTransitive",
+    "FullTransitive",
+]
+"""A strategy under the older name of its policy."""
+_OLDER: dict[Strategy, AutoUpdate] = {
+    "ALWAYS_INCOMPATIBLE": "AutoUpdateDisabled",
+    "BACKWARD": "Backward",
+    "FORWARD": "Forward",
+    "FULL": "Full",
+    "ALWAYS_COMPATIBLE": "AlwaysCompatible",
+    "BACKWARD_TRANSITIVE": "BackwardTransitive",
+    "FORWARD_TRANSITIVE": "ForwardTransitive",
+    "FULL_TRANSITIVE": "FullTransitive",
+}
+
 _APPLIED = (Parameter("applied", "boolean", "The effective value, not only the topic's own.", default=False),)
+
+
+class SchemaEntry(msgspec.Struct, rename="camel", kw_only=True):
+    """A version of a topic's schema. No entry of a ledger has it, so ledger and entry are −1."""
+
+    ledger_id: int = -1
+    entry_id: int = -1
+    version: int
+
+
+class SchemaMetadata(msgspec.Struct, rename="camel", kw_only=True):
+    """All versions of a topic's schema, deletions included."""
+
+    info: SchemaEntry
+    """The newest."""
+    index: list[SchemaEntry]
 
 
 # -- between Pulsar's JSON and ours --------------------------------------------------------------------
@@ -104,6 +144,15 @@ async def all_versions(call: Call) -> SchemaAnswers:
     return SchemaAnswers(get_schema_responses=[_shown(*each) for each in versions.current(call.topic)])
 
 
+@route("GET", "/metadata", answer=SchemaMetadata, refusals=(404,), action="lookup")
+async def metadata(call: Call) -> SchemaMetadata:
+    """Return the numbers of all versions, also of those before a deletion, and of deletions."""
+    index = [SchemaEntry(version=version) for version in range(len(call.topic.schemas))]
+    if not index:
+        raise NotFound(f"{call.topic_name} has no schema")
+    return SchemaMetadata(info=index[-1], index=index)
+
+
 @route("POST", "/schema", body=SchemaBody, answer=VersionAnswer, refusals=(404, 409, 422))
 async def upload(call: Call) -> VersionAnswer:
     """Add a schema, if the strategy of the topic allows it; return its version."""
@@ -177,6 +226,20 @@ async def set_namespace_strategy(call: Call) -> None:
 async def drop_namespace_strategy(call: Call) -> None:
     """Remove the strategy of a namespace: FULL applies."""
     await _change_namespace(call, schema_strategy=None)
+
+
+@of_namespace("GET", "/schemaAutoUpdateCompatibilityStrategy", answer=AutoUpdate | None, refusals=(404,))
+async def older_strategy(call: Call) -> AutoUpdate | None:
+    """Return the strategy of a namespace under the older names of its values; null: FULL."""
+    strategy = call.broker.admin.namespace_policies(call.namespace).schema_strategy
+    return None if strategy is None else _OLDER[strategy]
+
+
+@of_namespace("PUT", "/schemaAutoUpdateCompatibilityStrategy", body=AutoUpdate, refusals=(404,))
+async def set_older_strategy(call: Call) -> None:
+    """Set the strategy of a namespace under the older names of its values."""
+    strategy = next(new for new, older in _OLDER.items() if older == call.body)
+    await _change_namespace(call, schema_strategy=strategy)
 
 
 @of_namespace("GET", "/isAllowAutoUpdateSchema", answer=bool, refusals=(404,))
