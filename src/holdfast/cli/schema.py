@@ -1,4 +1,4 @@
-"""`holdfast schema get|versions|upload|check|delete|strategy`: schemas of topics of a running server."""
+"""`holdfast schema get|versions|upload|check|delete|strategy|rules`: schemas of a running server's topics."""
 
 from __future__ import annotations
 
@@ -35,7 +35,18 @@ stay readable, because stored messages name them."""
 STRATEGY = """\
 Shows or sets which schemas may follow those of a topic: FULL (the default),
 BACKWARD, FORWARD, each also with _TRANSITIVE, ALWAYS_COMPATIBLE or
-ALWAYS_INCOMPATIBLE. The word `none` removes the topic's own strategy."""
+ALWAYS_INCOMPATIBLE. The word `none` removes the topic's own strategy. With
+--namespace, the strategy of a namespace, for topics without their own.
+
+  holdfast schema strategy orders BACKWARD
+  holdfast schema strategy --namespace eu/shop BACKWARD"""
+
+RULES = """\
+Shows the rules for schemas that apply to a topic, or to topics of a namespace
+(--namespace): the strategy, whether producers may add schemas, and whether
+producers without a schema are refused. With options, sets them at once.
+
+  holdfast schema rules --namespace eu/shop --auto-update no --enforced yes"""
 
 
 def add(nouns: Subparsers) -> None:
@@ -54,19 +65,44 @@ def add(nouns: Subparsers) -> None:
         parser.add_argument("file", metavar="FILE", help="the definition; -: standard input")
         declare(parser, type="AVRO")("--type TYPE: AVRO, JSON, STRING, INT32, … (default AVRO)")
     _topic(asking_command(verbs, "delete", "end the schemas of a topic", DELETE, delete))
-    parser = asking_command(verbs, "strategy", "show or set the strategy of a topic", STRATEGY, strategy)
-    _topic(parser)
+    words = "show or set the strategy of a topic or namespace"
+    parser = asking_command(verbs, "strategy", words, STRATEGY, strategy)
+    _place(parser)
     parser.add_argument("strategy", nargs="?", metavar="STRATEGY")
+    parser = asking_command(verbs, "rules", "show or set the rules for schemas", RULES, rules)
+    _place(parser)
+    words = "whether producers may add schemas; only of a namespace"
+    parser.add_argument("--auto-update", choices=("yes", "no"), help=words)
+    words = "whether producers without a schema are refused where a topic has one"
+    parser.add_argument("--enforced", choices=("yes", "no"), help=words)
 
 
 def _topic(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("topic", metavar="TOPIC", type=parsing.topic)
 
 
-def _path(options: argparse.Namespace, kind: str = "schemas") -> str:
+def _place(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="NAME", help="a topic, or with --namespace TENANT/NAMESPACE")
+    parser.add_argument("--namespace", action="store_true", help="NAME is a namespace")
+
+
+def _path(options: argparse.Namespace) -> str:
     from holdfast.cli.remote_http import path_of  # late: it loads the protocol
 
-    return path_of(options.topic).replace("/admin/v2/persistent/", f"/admin/v2/{kind}/", 1)
+    return path_of(options.topic).replace("/admin/v2/persistent/", "/admin/v2/schemas/", 1)
+
+
+def _path_of_place(options: argparse.Namespace) -> str:
+    """Return the path of the topic or namespace whose rules are asked."""
+    from holdfast.cli.remote_http import path_of, quoted  # late: it loads the protocol
+
+    try:
+        if not options.namespace:
+            return path_of(parsing.topic(options.name))
+        tenant, _, name = parsing.namespace(options.name).partition("/")
+    except argparse.ArgumentTypeError as error:
+        raise Usage(f"argument NAME: {error}") from None
+    return f"/admin/v2/namespaces/{quoted(tenant)}/{quoted(name)}"
 
 
 def _body(options: argparse.Namespace) -> dict[str, Any]:
@@ -115,10 +151,35 @@ def delete(options: argparse.Namespace) -> int:
 
 
 def strategy(options: argparse.Namespace) -> int:
-    http, path = server_of(options), _path(options, "persistent") + "/schemaCompatibilityStrategy"
+    http, path = server_of(options), _path_of_place(options) + "/schemaCompatibilityStrategy"
     if options.strategy == "none":
         http.send("DELETE", path)
     elif options.strategy is not None:
         http.send("PUT", path, options.strategy.upper())
-    found = http.get(path, applied="true")
-    return tell(options, {"strategy": found}, f"{options.topic}: {found}")
+    found = http.get(path) if options.namespace else http.get(path, applied="true")
+    return tell(options, {"strategy": found}, f"{options.name}: {found or 'as the broker has it'}")
+
+
+def rules(options: argparse.Namespace) -> int:
+    http, path = server_of(options), _path_of_place(options)
+    if options.auto_update is not None and not options.namespace:
+        raise Usage(f"--auto-update is a rule of a namespace, not of {options.name}; use --namespace")
+    if options.auto_update is not None:
+        http.send("POST", f"{path}/isAllowAutoUpdateSchema", options.auto_update == "yes")
+    if options.enforced is not None:
+        http.send("POST", f"{path}/schemaValidationEnforced", options.enforced == "yes")
+    applied = {} if options.namespace else {"applied": "true"}
+    above = path if options.namespace else path.replace("/persistent/", "/namespaces/", 1).rpartition("/")[0]
+    found = {
+        "strategy": http.get(f"{path}/schemaCompatibilityStrategy", **applied),
+        "auto_update": http.get(f"{above}/isAllowAutoUpdateSchema"),
+        "enforced": http.get(f"{path}/schemaValidationEnforced", applied="true"),
+    }
+    rows = [(rule, _word(value)) for rule, value in found.items()]
+    return tell(options, found, "\n".join(text_table(("RULE", "APPLIES"), rows)))
+
+
+def _word(value: bool | str | None) -> str:
+    if value is None:
+        return "as the broker has it"
+    return value if isinstance(value, str) else "yes" if value else "no"

@@ -71,6 +71,48 @@ def test_what_get_prints_can_be_uploaded(
     assert told(http, capsys, "get", two)["type"] == "JSON"
 
 
+def test_the_strategy_of_a_namespace(http: HttpWorld, capsys: pytest.CaptureFixture[str]) -> None:
+    topic, of = http.topic().rpartition("/")[2], ("--namespace", "public/default")
+    assert told(http, capsys, "strategy", *of) == {"strategy": None}
+    assert call(http, capsys, "strategy", *of) == (0, "public/default: as the broker has it\n")
+    try:
+        assert told(http, capsys, "strategy", *of, "backward") == {"strategy": "BACKWARD"}
+        assert told(http, capsys, "strategy", topic) == {"strategy": "BACKWARD"}
+        assert told(http, capsys, "strategy", topic, "FORWARD") == {"strategy": "FORWARD"}
+        assert told(http, capsys, "strategy", topic, "none") == {"strategy": "BACKWARD"}
+    finally:
+        assert told(http, capsys, "strategy", *of, "none") == {"strategy": None}
+    assert told(http, capsys, "strategy", topic) == {"strategy": "FULL"}
+
+
+def test_the_rules_of_a_namespace(http: HttpWorld, capsys: pytest.CaptureFixture[str]) -> None:
+    topic, of = http.topic().rpartition("/")[2], ("--namespace", "public/default")
+    usual = {"strategy": "FULL", "auto_update": True, "enforced": False}
+    assert told(http, capsys, "rules", topic) == usual
+    try:
+        changed = told(http, capsys, "rules", *of, "--auto-update", "no", "--enforced", "yes")
+        assert changed == {"strategy": None, "auto_update": False, "enforced": True}
+        assert told(http, capsys, "rules", topic) == {**usual, "auto_update": False, "enforced": True}
+        assert told(http, capsys, "rules", topic, "--enforced", "no") == {**usual, "auto_update": False}
+        status, text = call(http, capsys, "rules", *of)
+        assert (status, text.split("\n")[1:]) == (
+            0,
+            ["strategy     as the broker has it", "auto_update  no", "enforced     yes", ""],
+        )
+    finally:
+        told(http, capsys, "rules", *of, "--auto-update", "yes", "--enforced", "no")
+    assert told(http, capsys, "rules", topic) == usual
+
+
+def test_rules_that_a_topic_does_not_have(http: HttpWorld, capsys: pytest.CaptureFixture[str]) -> None:
+    topic = http.topic().rpartition("/")[2]
+    status, text = call(http, capsys, "rules", topic, "--auto-update", "no")
+    assert (status, "a rule of a namespace" in text) == (2, True)
+    assert "'public' cannot name a namespace" in call(http, capsys, "rules", "public", "--namespace")[1]
+    assert "no namespace" in call(http, capsys, "rules", "public/none", "--namespace")[1]
+    assert "no topic" in call(http, capsys, "rules", "missing")[1]
+
+
 def test_careless_use(http: HttpWorld, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     topic = http.topic().rpartition("/")[2]
     assert "cannot be read" in call(http, capsys, "upload", topic, str(tmp_path / "missing"))[1]

@@ -55,7 +55,10 @@ _APPLIED = (Parameter("applied", "boolean", "The effective value, not only the t
 
 
 class SchemaEntry(msgspec.Struct, rename="camel", kw_only=True):
-    """A version of a topic's schema. No entry of a ledger has it, so ledger and entry are −1."""
+    """A version of a topic's schema.
+
+    It is in the broker's state, not in an entry of a ledger: both are −1.
+    """
 
     ledger_id: int = -1
     entry_id: int = -1
