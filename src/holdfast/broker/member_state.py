@@ -53,7 +53,7 @@ class Announced(Part):
         """Replaced as a whole by a change: what is derived from it compares the identity."""
 
 
-Setting: TypeAlias = bool | int | float
+Setting: TypeAlias = bool | int | float | str
 
 
 class Decided(Part):

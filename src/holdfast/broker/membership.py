@@ -35,7 +35,7 @@ DECIDING = (
     *("create_topics", "create_partitions", "require_namespaces", "deduplication", "deduplication_age_s"),
     *("roll_bytes", "roll_entries", "roll_age_s", "retention_bytes", "retention_s"),
     *("producers_max", "consumers_max", "subscription_consumers_max", "topics_max"),
-    *("backlog_bytes", "backlog_age_s", "unacked_max", "subscription_unacked_max"),
+    *("backlog_bytes", "backlog_age_s", "backlog_action", "unacked_max", "subscription_unacked_max"),
     *("publish_rate_messages", "publish_rate_bytes", "dispatch_rate_messages", "dispatch_rate_bytes"),
     *("subscription_rate_messages", "subscription_rate_bytes", "subscribe_rate", "subscribe_rate_period_s"),
     *("stage_age_s", "sink_age_s", "create_subscriptions", "subscription_expiry_s"),

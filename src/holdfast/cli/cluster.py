@@ -66,11 +66,13 @@ def add(nouns: Subparsers) -> None:
 
 
 def assignment(text: str) -> tuple[str, Any]:
-    """A name and a value: true, false or a number; None without `=`.
+    """A name and a value: true, false, a number or a text; None without `=`.
 
     Example:
         >>> assignment("roll_entries=1000"), assignment("deduplication=true")
         (('roll_entries', 1000), ('deduplication', True))
+        >>> assignment("backlog_action=producer_exception")
+        ('backlog_action', 'producer_exception')
     """
     name, equals, value = text.partition("=")
     if name and not equals:
@@ -78,10 +80,10 @@ def assignment(text: str) -> tuple[str, Any]:
     try:
         parsed = json.loads(value)
     except ValueError:
-        parsed = None
-    if not name or not equals or not isinstance(parsed, bool | int | float):
+        parsed = value
+    if not name or not value or not isinstance(parsed, bool | int | float | str):
         raise argparse.ArgumentTypeError(
-            f"{text!r} is not NAME=VALUE with true, false or a number, in seconds or bytes"
+            f"{text!r} is not NAME=VALUE with true, false, a text or a number, in seconds or bytes"
         )
     return name, parsed
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from holdfast.broker.events import (
     TopicCreate,
     kinds,
 )
+from holdfast.broker.limit_options import LimitOptions
 from holdfast.broker.machine import Machine
 from holdfast.broker.membership import (
     DECIDING,
@@ -241,6 +243,9 @@ def test_options_are_stored_as_they_are() -> None:
 def test_names_of_shared_options() -> None:
     own = BrokerOptions()
     assert all(hasattr(own, name) for name in DECIDING)
+    assert {each.name for each in fields(LimitOptions)} <= set(DECIDING), (
+        "limits are the same for all members"
+    )
     protocol = {name for name in vars(StateLimits) if not name.startswith("_")}
     assert set(LIMITS) == protocol
     for bad, match in (
@@ -250,6 +255,10 @@ def test_names_of_shared_options() -> None:
         ({"retention_s": float("nan")}, "retention_s"),
         ({"limits.topics": True}, "limits.topics is true; use a whole number"),
         ({"limits.topics": -1}, "limits.topics is -1"),
+        ({"limits.topics": "5"}, "limits.topics is '5'; use a whole number"),
+        ({"roll_entries": "5"}, "roll_entries is '5'; use a whole number"),
+        ({"backlog_action": "other"}, "backlog_action is 'other'; use 'producer_request_hold'"),
+        ({"backlog_action": 1}, "backlog_action is 1; use 'producer_request_hold'"),
     ):
         with pytest.raises(Misuse, match=match):
             require_options(bad, own)
@@ -297,6 +306,8 @@ def test_values_of_the_cluster_win(tmp_path: Path, caplog: pytest.LogCaptureFixt
             assert "roll_entries = 1000, and the cluster 2, which applies" in told[1]
             with pytest.raises(Exception, match="no namespace"):
                 await broker.admin.create_topic("no/where/x")
+            with pytest.raises(Exception, match="no namespace"):
+                await broker.admin.create_exchange("no/where/x")
             await broker.admin.create_topic("a")
             await broker.admin.create_topic("b")
             with pytest.raises(LimitReached, match="exceed the limit of 2"):
@@ -305,6 +316,21 @@ def test_values_of_the_cluster_win(tmp_path: Path, caplog: pytest.LogCaptureFixt
             await broker.admin.create_topic("c")
             with pytest.raises(Misuse, match="roll_entries"):
                 await broker.membership.set_options({"roll_entries": -5})
+            await broker.membership.set_options({"limits.topics": 10, "deduplication": True})
+            assert not broker.options.deduplication
+            await broker.admin.create_topic("d")
+            await broker.admin.create_exchange("e")
+            state = broker.machine.state
+            for name in ("d", "e"):
+                topic = state.topics[state.names[topic_name(name)]]
+                assert state.deduplicates(topic), name
+            await broker.admin.create_tenant("t")
+            await broker.admin.create_namespace("t/plain", deduplication=False)
+            await broker.admin.create_exchange("t/plain/e")
+            topic = state.topics[state.names[topic_name("t/plain/e")]]
+            assert not state.deduplicates(topic), "its namespace comes before the options"
+            await broker.membership.set_options({"backlog_action": "producer_exception"})
+            assert broker.decided.backlog_action == "producer_exception"
             quota.stop()
 
     asyncio.run(main())

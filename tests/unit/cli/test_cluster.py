@@ -104,9 +104,17 @@ def test_options(served: Member, capsys: pytest.CaptureFixture[str]) -> None:
     assert call(served, capsys, "options", "rolls")[2].startswith("holdfast: 'rolls' is not an option")
     assert "deduplication is 5; use true or false" in call(served, capsys, "options", "deduplication=5")[2]
     assert call(served, capsys, "options", "sync=true")[2].startswith("holdfast: 'sync' is not an option")
+    assert (
+        "roll_entries is 'many'; use a whole number"
+        in call(served, capsys, "options", "roll_entries=many")[2]
+    )
+    _, data = told(served, capsys, "options", "backlog_action=producer_exception")
+    assert data["backlog_action"] == "producer_exception"
+    told_of = call(served, capsys, "options", "backlog_action=else")[2]
+    assert "backlog_action is 'else'; use 'producer_request_hold', 'producer_exception'" in told_of
     with pytest.raises(SystemExit, match="2"):
-        call(served, capsys, "options", "roll_entries=many")
-    assert "'roll_entries=many' is not NAME=VALUE" in capsys.readouterr().err
+        call(served, capsys, "options", "roll_entries=[1]")
+    assert "'roll_entries=[1]' is not NAME=VALUE" in capsys.readouterr().err
 
 
 def test_leaving(served: Member, capsys: pytest.CaptureFixture[str]) -> None:

@@ -119,7 +119,7 @@ CASES: dict[tuple[str, str], tuple[Request, Request]] = {
     ),
     ("POST", "/admin/v2/cluster/options"): (
         Request("/admin/v2/cluster/options", 409, json={"roll_entries": 5}, expect="not a member"),
-        Request("/admin/v2/cluster/options", 400, json={"roll_entries": "five"}, expect="JSON"),
+        Request("/admin/v2/cluster/options", 400, json={"roll_entries": [5]}, expect="JSON"),
     ),
     ("POST", "/admin/v2/cluster/leave"): (
         Request("/admin/v2/cluster/leave", 409, expect="not a member of a cluster"),

@@ -20,9 +20,10 @@ from holdfast.broker.events import (
     Unbind,
 )
 from holdfast.broker.telemetry.stats import ExchangeStats
+from holdfast.broker.topic_policies import SILENT
 from holdfast.errors import Busy, Misuse, NotFound
 from holdfast.ids import MessageId
-from holdfast.names import topic_name
+from holdfast.names import namespace_of, topic_name
 
 if TYPE_CHECKING:
     from holdfast.broker.broker import Broker
@@ -82,16 +83,18 @@ class ExchangeAdmin:
             more = {"alternate": alternate, "deduplication": deduplication}
             await broker.unreplicated.create_exchange(name, kind, **more)
             return
-        if deduplication is None and broker.options.deduplication:
+        full, options = topic_name(name), broker.decided
+        above = broker.machine.state.namespaces.policies.get(namespace_of(full), SILENT)
+        if options.deduplication and deduplication is above.deduplication is None:
             deduplication = True
         event = ExchangeCreate(
-            topic_name(name),
+            full,
             broker.random.token(16),
             kind,
             0 if alternate is None else self._exchange(alternate).id,
             unreplicated,
             deduplication,
-            broker.options.require_namespaces,
+            options.require_namespaces,
         )
         await broker.engine.submit(event)
 

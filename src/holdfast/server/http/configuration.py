@@ -83,6 +83,8 @@ def _value(name: str, text: str, known: dict[str, Any]) -> Any:
     """
     kind = type(known[_key(name)])
     try:
+        if kind is str:
+            return text
         if kind is bool:
             return {"true": True, "false": False}[text.lower()]
         return int(text) if kind is int and not name.endswith("_s") else float(text)
