@@ -171,9 +171,9 @@ class Rig:
         """Return another member's machine that was given the same."""
         return self.fed(Machine())
 
-    def fed(self, machine: Machine) -> Machine:
-        """Give a machine the frames that follow its position."""
-        for given in self.history:
+    def fed(self, machine: Machine, count: int | None = None) -> Machine:
+        """Give a machine the frames that follow its position, of the first `count`."""
+        for given in self.history[:count]:
             at = given[0].position if len(given) == 2 else Position(given[0], given[1])
             if at <= machine.state.position:
                 continue
