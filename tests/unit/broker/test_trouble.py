@@ -226,15 +226,15 @@ def test_what_comes_while_a_broker_closes_does_not_hold_it_up(
 
     async def work(broker: Broker) -> None:
         producer = await opened(broker, "late", "shared")
-        settle, sent = broker.engine.settle, list[asyncio.Task[Any]]()
+        answered, sent = broker.engine.answered, list[asyncio.Task[Any]]()
 
-        async def settle_and_send() -> None:
-            await settle()
+        async def answered_and_send() -> None:
+            await answered()
             sent.append(asyncio.create_task(producer.send(b"from another thread")))
             for _ in range(2):  # it is in a frame, and the frame on its way
                 await asyncio.sleep(0)
 
-        monkeypatch.setattr(broker.engine, "settle", settle_and_send)
+        monkeypatch.setattr(broker.engine, "answered", answered_and_send)
         monkeypatch.setattr(running, "CLOSING_S", 10.0)
         await broker.close()
         ends = await asyncio.gather(*sent, return_exceptions=True)
