@@ -13,6 +13,7 @@ from tests.kit.server.asymmetry import PATIENCE_S, Cost, Counting, Population, q
 PARTS = {"tenant": "public", "namespace": "default", "topic": "t", "subscription": "s"}
 PARTS |= {"cluster": "standalone", "ledger": "1", "entry": "1", "timestamp": "1", "seconds": "1"}
 PARTS |= {"bundle": "0x00000000_0xffffffff", "setting": "broker.roll_entries", "value": "1048576"}
+PARTS |= {"role": "someone", "key": "k"}
 PARTS |= {"version": "0", "count": "1", "position": "1", "exchange": "x", "node": "1"}
 ROUTES_PIPELINED = 20
 UNTOUCHED: tuple[str, ...] = ("DELETE", "/unload", "/terminate", "/truncate", "/purge", "/drain", "/take")
