@@ -33,9 +33,9 @@ from holdfast.broker.membership import Membership
 from holdfast.broker.opening import Opening
 from holdfast.broker.options import BrokerOptions, age_ns
 from holdfast.broker.partitioned import PartitionedTopics
-from holdfast.broker.policy import delivery_times
+from holdfast.broker.policy import delivery_times, policies_of_new
 from holdfast.broker.quota import Quota
-from holdfast.broker.state import SILENT, Access, Policies, SubscriptionState, SubscriptionType
+from holdfast.broker.state import Access, Policies, SubscriptionState, SubscriptionType
 from holdfast.broker.subscribing import subscribed
 from holdfast.broker.telemetry.metrics import Page, Sample, collect, metrics
 from holdfast.broker.telemetry.stats import BrokerStats
@@ -460,8 +460,8 @@ class Broker:
         return self.machine.state.deduplicates(topic.state)
 
     def effective_policies(self, topic: Topic) -> Policies:
-        """Return the policies of a topic, or of an exchange, over those of its namespace."""
-        return self.machine.state.effective(topic.state)
+        """Return what applies to a topic, or an exchange: its policies, its namespace's, the options."""
+        return self.limiting.of(topic)
 
     def topic(self, name: str) -> Topic:
         """Return the topic of a full name.
@@ -496,15 +496,9 @@ class Broker:
     async def create_topic(
         self, full: str, policies: Policies, properties: Mapping[str, str] | None = None
     ) -> None:
-        policies, managed = self.policies_of_new(full, policies), self.decided.require_namespaces
+        policies, managed = policies_of_new(self, full, policies), self.decided.require_namespaces
         most, kept = self.decided.topics_max, dict(properties or {})
         await self.engine.submit(TopicCreate(full, self.random.token(16), policies, managed, most, kept))
-
-    def policies_of_new(self, full: str, policies: Policies) -> Policies:
-        """Return the policies of a new topic: deduplication may be the default."""
-        above = self.machine.state.namespaces.policies.get(namespace_of(full), SILENT)
-        default = self.decided.deduplication and policies.deduplication is above.deduplication is None
-        return msgspec.structs.replace(policies, deduplication=True) if default else policies
 
     def require_namespace(self, full: str) -> None:
         """Raise NotFound if the namespace of a new topic has to exist, and does not."""

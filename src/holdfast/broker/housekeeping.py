@@ -201,7 +201,7 @@ class Housekeeping:
             age_s = (self._broker.engine.log_clock.now_ns() - info.opened_time) / 1e9
             if age_s >= policies.roll_age_s:
                 self._once("roll", state.id, LedgerRoll(state.id, info.id))
-        if policies.ttl_s is not None:
+        if policies.ttl_s:
             for subscription in list(state.subscriptions.values()):
                 if topic.backlog(subscription):
                     await self._broker.expire(topic, subscription, policies.ttl_s)

@@ -23,6 +23,7 @@ from holdfast.broker.events import BacklogCheck, BacklogEvict, PoliciesChanged
 from holdfast.broker.events.maximums import require_quota
 from holdfast.broker.limit_options import EVICTION, LIMIT_OPTIONS
 from holdfast.broker.options import BrokerOptions, age_ns
+from holdfast.broker.policy_options import standing_in
 from holdfast.broker.topic_policies import SILENT, Policies
 from holdfast.errors import Busy, HoldfastError, LimitReached, Misuse
 from holdfast.formatting import plural
@@ -111,17 +112,20 @@ class Limiting:
 
     @property
     def least(self) -> Policies:
-        """The values of the broker's options, for topics without policies."""
+        """The values of the broker's options, for what topics and namespaces do not set."""
         options = self._broker.decided
         if self._least[0] is not options:
             named: dict[str, Any] = {name: getattr(options, name) for name in LIMIT_OPTIONS}
             named |= dict.fromkeys(("dispatch_rate_period_s", "subscription_rate_period_s"), PERIOD_S)
             named |= dict.fromkeys(("backlog_bytes_action", "backlog_age_action"), options.backlog_action)
-            self._least = (options, Policies(unacked_max=options.unacked_max, **named))
+            self._least = (
+                options,
+                Policies(unacked_max=options.unacked_max, **named, **standing_in(options)),
+            )
         return self._least[1]
 
     def of(self, topic: Topic) -> Policies:
-        """Return the limits of a topic: its policies, its namespace's, the broker's options."""
+        """Return what applies to a topic: its policies, its namespace's, the broker's options."""
         own, least = self._broker.machine.state.effective(topic.state), self.least
         known = topic.limits
         if known is None or known[0] is not own or known[1] is not least:

@@ -9,6 +9,7 @@ from typing import Any, get_args
 
 from holdfast.broker.limit_options import QUOTA_ACTIONS, LimitOptions
 from holdfast.broker.partitions import PARTITIONS_MAX
+from holdfast.broker.policy_options import STRATEGIES, TYPES, PolicyOptions, types_of
 from holdfast.errors import Misuse
 from holdfast.ledger import StoreOptions, SyncMode, journal_missed
 from holdfast.names import checked_name
@@ -26,6 +27,7 @@ _TYPES: Mapping[str, Any] = {
     "str": str,
     "SyncMode": str,
     "QuotaAction": str,
+    "Strategy": str,
 }
 _KINDS = {
     "bool": "true or false",
@@ -34,6 +36,7 @@ _KINDS = {
     "str": "a text",
     "SyncMode": "'group', 'always' or 'os'",
     "QuotaAction": ", ".join(map(repr, QUOTA_ACTIONS)),
+    "Strategy": ", ".join(STRATEGIES),
 }
 
 
@@ -86,6 +89,10 @@ def _missed(name: str, type_: str, value: Any) -> str:
         return "" if value in get_args(SyncMode) else _KINDS["SyncMode"]
     if type_ == "QuotaAction":
         return "" if value in QUOTA_ACTIONS else _KINDS["QuotaAction"]
+    if type_ == "Strategy":
+        return "" if value in STRATEGIES else _KINDS["Strategy"]
+    if name == "subscription_types":
+        return "" if types_of(value) else f"one or more of {', '.join(TYPES)}, with commas between them"
     if name == "cluster":
         try:
             checked_name(f"{value}-{bytes(6).hex()}", "a producer")  # the broker makes such names
@@ -122,8 +129,8 @@ class DeliveryOptions:
 
 
 @dataclass(frozen=True)
-class BrokerOptions(LimitOptions, DeliveryOptions, StoreOptions):
-    """The options of `Broker.open`: its own, limits, those of deliveries, and those of its store.
+class BrokerOptions(LimitOptions, PolicyOptions, DeliveryOptions, StoreOptions):
+    """The options of `Broker.open`: its own, limits, policies, those of deliveries, and those of its store.
 
     Example:
         >>> BrokerOptions(sync="os").sync
@@ -196,6 +203,7 @@ VISITING: Mapping[str, Any] = MappingProxyType(
     {
         "retention_bytes": -1,
         "retention_s": -1.0,
+        "ttl_s": 0.0,
         "subscription_expiry_s": 0.0,
         "inactive_topic_s": 0.0,
         "stage_age_s": 1e9,

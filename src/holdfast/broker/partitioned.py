@@ -18,6 +18,7 @@ from holdfast.broker.events import (
     PartitionsUnsubscribe,
 )
 from holdfast.broker.partitions import AutoCreation
+from holdfast.broker.policy import policies_of_new
 from holdfast.broker.state import SILENT, Policies
 from holdfast.errors import Busy, Exists, Misuse, NotFound
 from holdfast.formatting import plural
@@ -182,7 +183,7 @@ class PartitionedTopics:
             Exists: a topic has the name, or that of a partition.
             Misuse: the number of partitions, or the name, is not possible.
         """
-        policies = self._broker.policies_of_new(full, policies)
+        policies = policies_of_new(self._broker, full, policies)
         token, managed = self._broker.random.token(16), self._broker.decided.require_namespaces
         most, kept = self._broker.decided.topics_max, dict(properties or {})
         if kept and not is_persistent(full):

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
 
 from holdfast.broker.dispatch.schedule import Times
 from holdfast.broker.events import LedgerTrim
+from holdfast.broker.topic_policies import SILENT, Policies
 from holdfast.errors import Misuse
+from holdfast.names import namespace_of
 
 if TYPE_CHECKING:
     from holdfast.broker.broker import Broker
     from holdfast.broker.topic import Topic
 
-Value = TypeVar("Value", bool, int, float)
+Level = Literal["topic", "namespace", "broker"]
+"""The place of the value of a policy that applies."""
 
 RING_LEDGER_ENTRIES = 1000
 RING_LEDGER_BYTES = 1 << 20
@@ -28,38 +33,49 @@ class Limits:
     roll_bytes: int
     roll_entries: int
     roll_age_s: float
-    ttl_s: float | None
+    ttl_s: float
+    """0.0: messages do not expire."""
 
 
 def limits(broker: Broker, topic: Topic) -> Limits:
     """Return the current limits of a topic."""
-    own, above, options = topic.state.policies, broker.machine.state.inherited(topic.state), broker.decided
-    roll_bytes = _first(own.roll_bytes, above.roll_bytes, options.roll_bytes)
-    roll_entries = _first(own.roll_entries, above.roll_entries, options.roll_entries)
-    ring = own.over(above)
-    if ring.ring_bytes is not None:  # a ring is deleted by whole ledgers, so they are not larger than it
-        roll_bytes = min(roll_bytes, max(ring.ring_bytes, RING_LEDGER_BYTES))
-    if ring.ring_entries is not None:
-        roll_entries = min(roll_entries, max(ring.ring_entries, RING_LEDGER_ENTRIES))
-    return Limits(
-        roll_bytes=roll_bytes,
-        roll_entries=roll_entries,
-        roll_age_s=_first(own.roll_age_s, above.roll_age_s, options.roll_age_s),
-        ttl_s=above.ttl_s if own.ttl_s is None else own.ttl_s,
-    )
+    found = broker.limiting.of(topic)
+    assert found.roll_bytes is not None
+    assert found.roll_entries is not None
+    roll_bytes, roll_entries = found.roll_bytes, found.roll_entries
+    if found.ring_bytes is not None:  # a ring is deleted by whole ledgers, so they are not larger than it
+        roll_bytes = min(roll_bytes, max(found.ring_bytes, RING_LEDGER_BYTES))
+    if found.ring_entries is not None:
+        roll_entries = min(roll_entries, max(found.ring_entries, RING_LEDGER_ENTRIES))
+    return Limits(roll_bytes, roll_entries, found.roll_age_s or 0.0, found.ttl_s or 0.0)
+
+
+def levels(broker: Broker, topic: Topic) -> dict[str, Level]:
+    """Return the place of each policy's value that applies to a topic; without those that have none."""
+    own, above = topic.state.policies.fields(), broker.machine.state.inherited(topic.state).fields()
+    found: dict[str, Level] = {}
+    for name, value in broker.limiting.of(topic).fields().items():
+        if value is not None:
+            found[name] = "broker" if above[name] is own[name] is None else _NAMES[own[name] is None]
+    return found
+
+
+_NAMES: tuple[Level, Level] = ("topic", "namespace")
+
+
+def policies_of_new(broker: Broker, full: str, policies: Policies) -> Policies:
+    """Return the policies of a new topic: deduplication may be the default."""
+    above = broker.machine.state.namespaces.policies.get(namespace_of(full), SILENT)
+    default = broker.decided.deduplication and policies.deduplication is above.deduplication is None
+    return msgspec.structs.replace(policies, deduplication=True) if default else policies
 
 
 def delivery_times(broker: Broker, topic: Topic) -> Callable[[], Times]:
     """Return a function that tells how delivery times apply to a topic now."""
-    options = broker.options
 
     def times() -> Times:
-        own, above = topic.state.policies, broker.machine.state.inherited(topic.state)
-        return Times(
-            broker.log_time_now(),
-            bool(_first(own.delayed_delivery, above.delayed_delivery, options.delayed_delivery)),
-            _first(own.delayed_tick_s, above.delayed_tick_s, options.delayed_tick_s),
-        )
+        found = broker.limiting.of(topic)
+        return Times(broker.log_time_now(), bool(found.delayed_delivery), found.delayed_tick_s or 0.0)
 
     return times
 
@@ -70,7 +86,7 @@ def require_delay(broker: Broker, topic: Topic, deliver_at_ms: int, now_ms: int)
     Raises:
         Misuse: the delay is longer.
     """
-    most_s = broker.machine.state.effective(topic.state).delayed_most_s
+    most_s = broker.limiting.of(topic).delayed_most_s
     if most_s and deliver_at_ms > now_ms + most_s * 1000:
         raise Misuse(
             f"a message to {topic.name} with a delay of {(deliver_at_ms - now_ms) / 1000:.3f} s; the policy "
@@ -83,9 +99,3 @@ def trim_event(broker: Broker, topic: Topic) -> LedgerTrim:
     options = broker.decided
     retention_ns = -1 if options.retention_s < 0 else int(options.retention_s * 1e9)
     return LedgerTrim(topic.state.id, options.retention_bytes, retention_ns)
-
-
-def _first(own: Value | None, above: Value | None, otherwise: Value) -> Value:
-    if own is not None:
-        return own
-    return otherwise if above is None else above

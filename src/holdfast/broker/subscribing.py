@@ -25,8 +25,7 @@ async def subscribed(
         NotFound: it does not exist, and consumers may not create subscriptions of the topic.
     """
     while (found := topic.subscriptions.get(name)) is None:  # again if it was deleted meanwhile
-        allowed = broker.effective_policies(topic).auto_subscribe
-        if not (broker.decided.create_subscriptions if allowed is None else allowed):
+        if not broker.effective_policies(topic).auto_subscribe:
             raise NotFound(
                 f"{topic.name} has no subscription {name!r}, and consumers may not create any here; "
                 "create it first"
@@ -42,9 +41,8 @@ def require_type(broker: Broker, topic: Topic, type: SubscriptionType) -> None: 
     Raises:
         Misuse: the text names the types that are possible.
     """
-    allowed = (
-        TYPES if broker.is_deleted(topic) else broker.effective_policies(topic).subscription_types or TYPES
-    )
+    allowed = TYPES if broker.is_deleted(topic) else broker.effective_policies(topic).subscription_types
+    allowed = allowed or TYPES
     if type not in allowed:
         raise Misuse(
             f"consumers of {topic.name} cannot be {type}: the policy subscription_types allows "

@@ -8,27 +8,14 @@ import msgspec
 
 from holdfast.broker.limit_options import QUOTA_ACTIONS, QuotaAction
 from holdfast.broker.options import range_missed
+from holdfast.broker.policy_options import STRATEGIES as STRATEGIES  # also for those that import it from here
+from holdfast.broker.policy_options import TYPES as TYPES
+from holdfast.broker.policy_options import Strategy as Strategy
 from holdfast.errors import Misuse
-
-Strategy = Literal[
-    "ALWAYS_INCOMPATIBLE",
-    "ALWAYS_COMPATIBLE",
-    "BACKWARD",
-    "FORWARD",
-    "FULL",
-    "BACKWARD_TRANSITIVE",
-    "FORWARD_TRANSITIVE",
-    "FULL_TRANSITIVE",
-]
-"""Which schemas may follow those of a topic, by Pulsar's names."""
-STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
-
 
 DeleteMode = Literal["delete_when_no_subscriptions", "delete_when_subscriptions_caught_up"]
 """Which topics count as unused, by Pulsar's names."""
 MODES: tuple[DeleteMode, ...] = get_args(DeleteMode)
-TYPES = ("exclusive", "failover", "shared", "key_shared")
-"""The types of subscriptions."""
 
 
 class Policies(msgspec.Struct, array_like=True, frozen=True):
@@ -47,7 +34,7 @@ class Policies(msgspec.Struct, array_like=True, frozen=True):
     retention_s: float | None = None
     """Time for which acknowledged entries are kept; −1: no limit. An entry within either limit stays."""
     ttl_s: float | None = None
-    """Age at which a message counts as acknowledged."""
+    """Age at which a message counts as acknowledged; 0: never."""
     roll_bytes: int | None = None
     roll_entries: int | None = None
     roll_age_s: float | None = None

@@ -10,6 +10,7 @@ from holdfast.broker import Broker, BrokerOptions
 from holdfast.broker.dispatch.types import DispatchOptions
 from holdfast.broker.limit_options import LimitOptions
 from holdfast.broker.options import DeliveryOptions
+from holdfast.broker.policy_options import PolicyOptions
 from holdfast.ledger.store import StoreOptions
 from tests.kit.broker.brokers import on_broker
 
@@ -18,7 +19,7 @@ def test_each_option_is_declared_in_one_class() -> None:
     """The reserve had two defaults, one of the store and one of the broker."""
     declared = [
         name
-        for of in (StoreOptions, DeliveryOptions, LimitOptions, BrokerOptions, DispatchOptions)
+        for of in (StoreOptions, DeliveryOptions, LimitOptions, PolicyOptions, BrokerOptions, DispatchOptions)
         for name in vars(of)["__annotations__"]
     ]
     assert sorted(declared) == sorted(set(declared))

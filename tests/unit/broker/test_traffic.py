@@ -237,7 +237,7 @@ def test_limits_come_from_the_topic_then_the_namespace_then_the_broker(tmp_path:
         assert (silent.roll_bytes, silent.ttl_s) == (200, 2.0)
         assert silent.roll_age_s == broker.options.roll_age_s
         await admin.set_namespace_policies("public/default", ttl_s=None)
-        assert limits(broker, broker.topic("persistent://public/default/silent")).ttl_s is None
+        assert limits(broker, broker.topic("persistent://public/default/silent")).ttl_s == 0.0
 
     on_broker(tmp_path, work)
 

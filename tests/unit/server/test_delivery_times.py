@@ -28,7 +28,8 @@ def test_policies_of_delivery_times(http: HttpWorld) -> None:
     assert http.get(f"{topic}/delayedDelivery?applied=true") == {**TIMES, "active": False}
     http.done("DELETE", f"{topic}/delayedDelivery")
     http.done("DELETE", f"{NS}/delayedDelivery")
-    assert http.get(f"{topic}/delayedDelivery?applied=true") is None
+    options = {"active": True, "tickTime": 100, "maxDeliveryDelayInMillis": 0}
+    assert http.get(f"{topic}/delayedDelivery?applied=true") == options
     assert http.ask("POST", f"{topic}/delayedDelivery", json={"tickTime": -1}).status == 400
     assert http.ask("GET", "/admin/v2/persistent/public/default/missing/delayedDelivery").status == 404
 

@@ -10,6 +10,7 @@ import msgspec
 
 from holdfast._core import TopicMessage, parse_entry
 from holdfast.broker.api.bulk_admin import BulkAdmin
+from holdfast.broker.api.compaction_admin import CompactionAdmin
 from holdfast.broker.api.consumer import Start
 from holdfast.broker.api.exchange_admin import ExchangeAdmin
 from holdfast.broker.api.limits_admin import LimitsAdmin
@@ -31,11 +32,10 @@ from holdfast.broker.events import (
     TopicTerminate,
     TopicTruncate,
 )
-from holdfast.broker.policy import trim_event
+from holdfast.broker.policy import Level, levels, trim_event
 from holdfast.broker.state import SILENT, Policies, SubscriptionState, Tenant
 from holdfast.broker.telemetry.stats import LedgerStats, SubscriptionStats, TopicStats
 from holdfast.broker.topic import Topic
-from holdfast.broker.topic_policies import MODES, TYPES
 from holdfast.errors import Busy, Corrupt, Misuse, NotFound
 from holdfast.formatting import plural
 from holdfast.ids import EARLIEST, LATEST, MessageId
@@ -48,7 +48,7 @@ PEEK_BYTES = 8 << 20
 YEAR_10000_MS = 253_402_300_800_000
 
 
-class Admin(BulkAdmin, ExchangeAdmin, LimitsAdmin, RightsAdmin):
+class Admin(BulkAdmin, CompactionAdmin, ExchangeAdmin, LimitsAdmin, RightsAdmin):
     """Administration of topics, subscriptions, tenants and namespaces.
 
     Each call returns when its effect is durable.
@@ -454,19 +454,14 @@ class Admin(BulkAdmin, ExchangeAdmin, LimitsAdmin, RightsAdmin):
 
     def applied_policies(self, name: str) -> Policies:
         """Return the policies that apply to a topic: its own, its namespace's, the broker's."""
-        topic, options = self._topic(name), self._broker.decided
-        least = Policies(
-            retention_bytes=options.retention_bytes,
-            retention_s=options.retention_s,
-            deduplication=options.deduplication,
-            subscription_expiry_s=options.subscription_expiry_s,
-            inactive_delete=options.inactive_topic_s > 0,
-            inactive_mode=MODES[options.inactive_topic_caught_up],
-            inactive_s=options.inactive_topic_s,
-            auto_subscribe=options.create_subscriptions,
-            subscription_types=TYPES,
-        )
-        return self._broker.limiting.of(topic).over(least)
+        return self._broker.limiting.of(self._topic(name))
+
+    def policy_levels(self, name: str) -> dict[str, Level]:
+        """Return where the policies that apply to a topic come from: topic, namespace or broker.
+
+        A policy that has no value anywhere is left out.
+        """
+        return levels(self._broker, self._topic(name))
 
     # -- the broker ------------------------------------------------------------------------------------
 

@@ -80,7 +80,7 @@ class Sessions:
 
     def delay_most_ms(self, topic: Topic) -> int:
         """Return the longest delay of a producer's messages to a topic; 0: no limit."""
-        return int((self._broker.machine.state.effective(topic.state).delayed_most_s or 0) * 1000)
+        return int((self._broker.limiting.of(topic).delayed_most_s or 0) * 1000)
 
     def entry_bytes_max(self, topic: Topic) -> int:
         """Return the size of a topic's largest entry; 0: the limit of the server."""

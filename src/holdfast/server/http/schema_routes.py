@@ -215,7 +215,7 @@ async def _change_namespace(call: Call, **policies: Any) -> None:
 
 @of_namespace("GET", "/schemaCompatibilityStrategy", answer=Strategy | None, refusals=(404,))
 async def namespace_strategy(call: Call) -> Strategy | None:
-    """Return which schemas may follow those of topics; null: FULL."""
+    """Return which schemas may follow those of topics; null: the broker's option applies."""
     return call.broker.admin.namespace_policies(call.namespace).schema_strategy
 
 
@@ -227,7 +227,7 @@ async def set_namespace_strategy(call: Call) -> None:
 
 @of_namespace("DELETE", "/schemaCompatibilityStrategy", refusals=(404,))
 async def drop_namespace_strategy(call: Call) -> None:
-    """Remove the strategy of a namespace: FULL applies."""
+    """Remove the strategy of a namespace: the broker's option applies."""
     await _change_namespace(call, schema_strategy=None)
 
 
@@ -247,8 +247,9 @@ async def set_older_strategy(call: Call) -> None:
 
 @of_namespace("GET", "/isAllowAutoUpdateSchema", answer=bool, refusals=(404,))
 async def auto_update(call: Call) -> bool:
-    """Return whether producers may add schemas."""
-    return call.broker.admin.namespace_policies(call.namespace).schema_auto_update is not False
+    """Return whether producers may add schemas, also by the broker's option."""
+    own = call.broker.admin.namespace_policies(call.namespace).schema_auto_update
+    return call.broker.decided.schema_auto_update if own is None else own
 
 
 @of_namespace("POST", "/isAllowAutoUpdateSchema", body=bool, refusals=(404,))
@@ -259,8 +260,12 @@ async def set_auto_update(call: Call) -> None:
 
 @of_namespace("GET", "/schemaValidationEnforced", query=_APPLIED, answer=bool, refusals=(404,))
 async def enforced(call: Call) -> bool:
-    """Return whether producers without a schema are refused where the topic has one."""
-    return call.broker.admin.namespace_policies(call.namespace).schema_enforced is True
+    """Return whether producers without a schema are refused where the topic has one.
+
+    With `applied`, also by the broker's option.
+    """
+    own = call.broker.admin.namespace_policies(call.namespace).schema_enforced
+    return bool(call.broker.decided.schema_enforced if own is None and call.query("applied") else own)
 
 
 @of_namespace("POST", "/schemaValidationEnforced", body=bool, refusals=(404,))

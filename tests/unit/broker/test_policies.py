@@ -1,0 +1,112 @@
+"""Policies that apply to topics: the topic's over the namespace's over the broker's options."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.broker import Broker, BrokerOptions
+from holdfast.broker.policy_options import PolicyOptions, standing_in
+from holdfast.broker.topic_policies import Policies
+from holdfast.errors import Misuse
+from tests.kit.broker.brokers import on_broker
+from tests.kit.waiting import eventually
+
+
+def test_messages_expire_by_an_option(tmp_path: Path) -> None:
+    """The time to live 0 of a topic or a namespace is: never."""
+
+    async def work(broker: Broker) -> None:
+        admin = broker.admin
+        await admin.create_namespace("public/kept", ttl_s=0.0)
+        names = ("public/kept/a", "own", "silent")
+        for name in names:
+            await admin.create_topic(name, ttl_s=0.0 if name == "own" else None)
+            await admin.create_subscription(name, "s")
+            async with broker.producer(name) as producer:
+                await producer.send_many([b"x"] * 3)
+        await eventually(lambda: admin.subscription_stats("silent", "s").backlog == 0)
+        assert [admin.subscription_stats(name, "s").backlog for name in names] == [3, 3, 0]
+        await admin.set_policies("own", ttl_s=None)
+        await eventually(lambda: admin.subscription_stats("own", "s").backlog == 0)
+        assert admin.subscription_stats("public/kept/a", "s").backlog == 3
+
+    on_broker(tmp_path, work, ttl_s=0.01, housekeeping_s=0.02)
+
+
+def test_where_each_value_comes_from(tmp_path: Path) -> None:
+    async def work(broker: Broker) -> None:
+        admin = broker.admin
+        await admin.set_namespace_policies("public/default", ttl_s=7.0, producers_max=2, subscriptions_max=9)
+        await admin.create_topic("orders", ttl_s=5.0, ring_entries=10)
+        applied, levels = admin.applied_policies("orders"), admin.policy_levels("orders")
+        found = {name: (value, levels[name]) for name, value in applied.fields().items() if name in levels}
+        expected: dict[str, Any] = {
+            "ttl_s": (5.0, "topic"),
+            "ring_entries": (10, "topic"),
+            "producers_max": (2, "namespace"),
+            "subscriptions_max": (9, "namespace"),
+            "roll_entries": (77, "broker"),
+            "schema_strategy": ("BACKWARD", "broker"),
+            "subscription_types": (("exclusive", "shared"), "broker"),
+        }
+        assert {name: found[name] for name in expected} == expected
+        assert not {"ring_bytes", "last_value", "message_bytes_max"} & levels.keys(), "none has a value"
+        await admin.set_namespace_policies("public/default", ttl_s=None, producers_max=None)
+        await admin.set_policies("orders", ttl_s=None)
+        levels = admin.policy_levels("orders")
+        assert (levels["ttl_s"], levels["producers_max"]) == ("broker", "broker")
+        assert admin.applied_policies("orders").ttl_s == 3.0
+
+    options: dict[str, Any] = {"ttl_s": 3.0, "roll_entries": 77, "schema_strategy": "BACKWARD"}
+    on_broker(tmp_path, work, subscription_types="shared,exclusive", **options)
+
+
+def test_types_of_subscriptions_by_an_option(tmp_path: Path) -> None:
+    async def work(broker: Broker) -> None:
+        await broker.admin.create_topic("orders")
+        async with broker.consumer("orders", "s", type="shared"):
+            pass
+        with pytest.raises(Misuse, match="cannot be failover: the policy subscription_types allows shared"):
+            await broker.consumer("orders", "t", type="failover").open()
+        await broker.admin.set_policies("orders", subscription_types=("failover",))
+        async with broker.consumer("orders", "t", type="failover"):
+            pass
+
+    on_broker(tmp_path, work, subscription_types="shared")
+
+
+def test_a_delay_beyond_the_option(tmp_path: Path) -> None:
+    async def work(broker: Broker) -> None:
+        async with broker.producer("orders") as producer:
+            await producer.send(b"x", deliver_after=50.0)
+            with pytest.raises(Misuse, match=r"delayed_most_s allows 60\.0 s"):
+                await producer.send(b"x", deliver_after=70.0)
+
+    on_broker(tmp_path, work, delayed_most_s=60.0)
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "words"),
+    [
+        ("ttl_s", -1.0, "use 0 to 1000000000"),
+        ("schema_strategy", "UPWARD", "use ALWAYS_INCOMPATIBLE, ALWAYS_COMPATIBLE, BACKWARD"),
+        ("schema_enforced", 1, "use true or false"),
+        ("subscription_types", "shared,broadcast", "use one or more of exclusive, failover, shared"),
+        ("subscription_types", "", "with commas between them"),
+    ],
+)
+def test_options_that_are_not_possible(option: str, value: Any, words: str) -> None:
+    given: dict[str, Any] = {option: value}
+    with pytest.raises(Misuse, match=f"the option {option} is .*{words}"):
+        BrokerOptions(**given).require_sound()
+
+
+def test_each_option_stands_in_for_a_policy() -> None:
+    policies = Policies(**standing_in(BrokerOptions(inactive_topic_s=5.0)))
+    policies.require_sound()
+    named = {name for name, value in policies.fields().items() if value is not None}
+    assert set(PolicyOptions.__dataclass_fields__) <= named
+    assert policies.inactive_delete is True
