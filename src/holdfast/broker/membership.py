@@ -41,6 +41,8 @@ DECIDING = (
     *("stage_age_s", "sink_age_s", "create_subscriptions", "subscription_expiry_s"),
     *("inactive_topic_s", "inactive_topic_caught_up"),
     *("compaction_threshold", "compaction_keep_keyless", "compaction_grace_s"),
+    *("ttl_s", "delayed_most_s", "schema_strategy", "schema_auto_update", "schema_enforced"),
+    "subscription_types",
 )
 """Options of a broker that decide about data. The others concern one member: its disk and its deliveries."""
 

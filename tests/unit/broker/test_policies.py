@@ -78,6 +78,32 @@ def test_types_of_subscriptions_by_an_option(tmp_path: Path) -> None:
     on_broker(tmp_path, work, subscription_types="shared")
 
 
+def test_options_change_at_run_time(tmp_path: Path) -> None:
+    """All members of a cluster share them (`DECIDING`); here the broker is alone."""
+
+    async def work(broker: Broker) -> None:
+        await broker.admin.create_topic("orders", schema_enforced=False)
+        await broker.membership.set_options(
+            {
+                "ttl_s": 9.0,
+                "schema_strategy": "FORWARD",
+                "schema_enforced": True,
+                "subscription_types": "shared",
+            }
+        )
+        applied, levels = broker.admin.applied_policies("orders"), broker.admin.policy_levels("orders")
+        assert (applied.ttl_s, applied.schema_strategy) == (9.0, "FORWARD")
+        assert (applied.schema_enforced, levels["schema_enforced"]) == (False, "topic")
+        assert applied.subscription_types == ("shared",)
+        with pytest.raises(Misuse, match="the option schema_strategy is 'UP'"):
+            await broker.membership.set_options({"schema_strategy": "UP"})
+        await broker.membership.restore_options(["ttl_s", "subscription_types"])
+        applied = broker.admin.applied_policies("orders")
+        assert (applied.ttl_s, len(applied.subscription_types or ())) == (4.0, 4)
+
+    on_broker(tmp_path, work, ttl_s=4.0)
+
+
 def test_a_delay_beyond_the_option(tmp_path: Path) -> None:
     async def work(broker: Broker) -> None:
         async with broker.producer("orders") as producer:
