@@ -1,22 +1,28 @@
-"""Broken registries of schemas: the scenes of tests/kit/server/schema_checks.py must notice each."""
+"""Broken registries of schemas: the scenes of the kit must notice each.
+
+They are in tests/kit/server/schema_checks.py, and for crashes and owners in tests/kit/server/schema_lives.py.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import msgspec
 import pytest
 
-from holdfast.broker import Broker, Topic
+from holdfast.broker import Broker, Topic, state_codec
 from holdfast.broker.events.schemas import SchemaAdd
-from holdfast.broker.state import Policies
+from holdfast.broker.state import BrokerState, Policies
 from holdfast.errors import HoldfastError
 from holdfast.server.registry import compatibility, definition, native, versions
 from tests.kit.server import schema_checks as scenes
 from tests.kit.server import schema_costs as costs
+from tests.kit.server import schema_lives as lives
 from tests.kit.server.schema_checks import SCENES
 
 Patch = pytest.MonkeyPatch
@@ -144,17 +150,105 @@ def test_it_is_noticed(name: str, monkeypatch: Patch, tmp_path: Path) -> None:
         play(tmp_path)
 
 
-def test_schemas_that_a_snapshot_forgets(monkeypatch: Patch, tmp_path: Path) -> None:
-    from holdfast.broker import state_codec
+# -- crashes and owners --------------------------------------------------------------------------------
 
+
+def a_snapshot_forgets_them(patch: Patch) -> None:
     before = state_codec.TopicPart
 
     def part(*given: Any, **named: Any) -> Any:
         return msgspec.structs.replace(before(*given, **named), schemas=[])
 
-    monkeypatch.setattr(state_codec, "TopicPart", part)
+    patch.setattr(state_codec, "TopicPart", part)
+
+
+def only_its_own_member_knows_one(patch: Patch) -> None:
+    """A member compares with the schemas for which it was asked itself."""
+    own: dict[int, set[int]] = {}
+    before, applying = Broker.add_schema, Topic.schemas_applying
+
+    async def add_schema(self: Broker, topic: Topic, *given: Any) -> int:
+        version = await before(self, topic, *given)
+        own.setdefault(id(topic.state), set()).add(version)
+        return version
+
+    def schemas_applying(topic: Topic) -> list[tuple[int, bytes]]:
+        known: list[tuple[int, bytes]] = applying.__get__(topic)
+        return [each for each in known if each[0] in own.get(id(topic.state), set())]
+
+    patch.setattr(Broker, "add_schema", add_schema)
+    patch.setattr(Topic, "schemas_applying", property(schemas_applying))
+
+
+def each_member_has_an_order_of_its_own(patch: Patch) -> None:
+    before, states = SchemaAdd.apply, list[int]()
+
+    def apply(self: SchemaAdd, state: BrokerState, context: Any) -> Any:
+        states.extend({id(state)} - {*states})
+        found = before(self, state, context)
+        if id(state) == states[-1]:
+            state.topics[self.topic].schemas.sort()
+        return found
+
+    patch.setattr(SchemaAdd, "apply", apply)
+
+
+def answered_before_it_is_durable(patch: Patch) -> None:
+    async def add_schema(self: Broker, topic: Topic, schema: bytes, expected: int | None = None) -> int:
+        done = self.engine.submit(SchemaAdd(topic.id, schema, expected))
+        done.add_done_callback(lambda _: done.cancelled() or done.exception())
+        return len(topic.schemas)
+
+    patch.setattr(Broker, "add_schema", add_schema)
+
+
+def a_deletion_ends_nothing(patch: Patch) -> None:
+    def schemas_applying(topic: Topic) -> list[tuple[int, bytes]]:
+        return [(version, each) for version, each in enumerate(topic.schemas) if each]
+
+    patch.setattr(Topic, "schemas_applying", property(schemas_applying))
+
+
+LIVES: list[tuple[Callable[[Patch], None], Callable[[], None]]] = [
+    (not_compared, lives.versions_survive),
+    (not_compared, lives.refused_after_an_owner_change),
+    (compared_with_what_was_seen_first, lives.of_two_members_one_is_refused),
+    (an_incompatible_one_is_let_in_after_a_restart, lives.versions_survive),
+    (an_incompatible_one_is_let_in_after_a_restart, lives.versions_survive_a_power_cut),
+    (an_incompatible_one_is_let_in_after_a_restart, lives.cut_at_any_turn),
+    (only_its_own_member_knows_one, lives.versions_survive),
+    (only_its_own_member_knows_one, lives.refused_after_an_owner_change),
+    (only_its_own_member_knows_one, lives.refused_at_a_member_that_returns),
+    (only_its_own_member_knows_one, lives.refused_after_all_crash),
+    (only_its_own_member_knows_one, lives.crashes_of_the_asked_member),
+    (each_member_has_an_order_of_its_own, lives.versions_are_the_same_on_all_members),
+    (answered_before_it_is_durable, lives.cut_at_any_turn),
+    (answered_before_it_is_durable, lives.of_two_members_one_is_refused),
+    (a_deletion_ends_nothing, lives.versions_survive),
+    (a_deletion_ends_nothing, lives.versions_are_the_same_on_all_members),
+    (consumers_are_not_compared, lives.refused_after_an_owner_change),
+    (a_rule("strategy", "FULL"), lives.versions_survive),
+    (a_snapshot_forgets_them, lives.versions_survive_a_snapshot),
+    (a_snapshot_forgets_them, lambda: asyncio.run(_in_a_folder(scenes.a_restart_changes_nothing))),
+]
+
+
+async def _in_a_folder(scene: Callable[[Path], Awaitable[None]]) -> None:
+    with TemporaryDirectory() as folder:
+        await scene(Path(folder))
+
+
+@pytest.mark.parametrize(("mutant", "scene"), LIVES, ids=lambda each: getattr(each, "__name__", ""))
+def test_it_is_noticed_over_crashes(
+    mutant: Callable[[Patch], None],
+    scene: Callable[[], None],
+    monkeypatch: Patch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.CRITICAL)
+    mutant(monkeypatch)
     with pytest.raises((AssertionError, HoldfastError)):
-        asyncio.run(_played(scenes.a_restart_changes_nothing, tmp_path))
+        scene()
 
 
 LIMITS: dict[str, tuple[Any, str, Callable[[], None]]] = {
