@@ -13,5 +13,5 @@ from tests.kit.server import schema_lives
     "scene", [*schema_lives.ALONE, *schema_lives.TOGETHER], ids=lambda each: each.__name__
 )
 def test_scene(scene: Callable[[], None]) -> None:
-    """Versions are the same on all members, and what does not fit is refused after each crash."""
+    """Versions are the same on all members; what does not fit stays refused."""
     scene()

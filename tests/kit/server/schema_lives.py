@@ -1,4 +1,4 @@
-"""Scenes of the registry of schemas over crashes and owners, on one simulated member and on three.
+"""Scenes of the registry of schemas over crashes, on one simulated member and on three.
 
 `tests/mutants/test_schemas.py` runs them on broken registries.
 """
@@ -22,7 +22,10 @@ Versions = list[bytes]
 
 
 def optional(name: str) -> pb.Schema:
-    """Return ONE with one more field, which has a default: all of these fit each other."""
+    """Return ONE with one more field.
+
+    It has a default, so all of these fit each other.
+    """
     definition = b"""{"type": "record", "name": "Order", "fields": [
         {"name": "x", "type": "int"}, {"name": "%s", "type": "int", "default": 0}]}"""
     return pb.Schema(name="s", type=pb.Schema.Avro, schema_data=definition % name.encode())
@@ -112,7 +115,10 @@ def cut_while_adding(turns: int) -> bool:
 
 
 def cut_at_any_turn() -> None:
-    """A power cut while a schema is added: it is there, or it never was; the next one is compared."""
+    """A power cut while a schema is added.
+
+    It is there, or it never was; the next one is compared.
+    """
     assert {cut_while_adding(turns) for turns in range(1, 25)} == {False, True}
 
 
@@ -134,7 +140,10 @@ async def all_add(trio: Trio, *schemas: pb.Schema) -> list[int | None]:
 
 
 def versions_are_the_same_on_all_members() -> None:
-    """Members that add at once number alike, and each client has the version that its bytes have."""
+    """Members that add at once number alike.
+
+    Each client has the version that its bytes have.
+    """
 
     async def work(trio: Trio) -> None:
         await announced(trio)
@@ -157,7 +166,7 @@ def versions_are_the_same_on_all_members() -> None:
 
 
 def of_two_members_one_is_refused() -> None:
-    """Two members are asked at once for schemas that do not fit each other: one is added."""
+    """Of two schemas that do not fit each other, asked at once, one is added."""
 
     async def work(trio: Trio) -> None:
         answers = await all_add(trio, ONE, OTHER)
@@ -193,7 +202,10 @@ def refused_after_an_owner_change() -> None:
 
 
 def refused_at_a_member_that_returns() -> None:
-    """A member crashes, misses a version, and returns: it has the version, and refuses what does not fit."""
+    """A member crashes, misses a version, and returns.
+
+    It has the version, and refuses what does not fit.
+    """
 
     async def work(trio: Trio) -> None:
         await announced(trio)
@@ -215,7 +227,10 @@ def refused_at_a_member_that_returns() -> None:
 
 
 def refused_after_all_crash() -> None:
-    """All members lose power at once, and begin again with the versions that clients were given."""
+    """All members lose power at once.
+
+    They begin again with the versions that clients were given.
+    """
 
     async def work(trio: Trio) -> None:
         await announced(trio)
