@@ -19,11 +19,14 @@ from holdfast.broker import Broker, Topic, state_codec
 from holdfast.broker.events.schemas import SchemaAdd
 from holdfast.broker.state import BrokerState, Policies
 from holdfast.errors import HoldfastError
+from holdfast.server.pulsar.delivery import WireConsumer
+from holdfast.server.pulsar.producers import Producers
 from holdfast.server.registry import compatibility, definition, native, versions
 from tests.kit.server import schema_checks as scenes
 from tests.kit.server import schema_costs as costs
 from tests.kit.server import schema_lives as lives
 from tests.kit.server.schema_checks import SCENES
+from tests.kit.server.schema_silence import messages_look_at_no_schema
 
 Patch = pytest.MonkeyPatch
 
@@ -249,6 +252,33 @@ def test_it_is_noticed_over_crashes(
     mutant(monkeypatch)
     with pytest.raises((AssertionError, HoldfastError)):
         scene()
+
+
+def each_run_of_sends_looks(patch: Patch) -> None:
+    before = Producers.accepted
+
+    def accepted(self: Producers, future: Any, producer: int, *given: Any) -> None:
+        versions.current(self._open[producer].topic)
+        before(self, future, producer, *given)
+
+    patch.setattr(Producers, "accepted", accepted)
+
+
+def each_delivery_looks(patch: Patch) -> None:
+    before = WireConsumer.deliver
+
+    def deliver(self: WireConsumer, batch: Any) -> None:
+        assert self.topic.schemas is not None
+        before(self, batch)
+
+    patch.setattr(WireConsumer, "deliver", deliver)
+
+
+@pytest.mark.parametrize("mutant", [each_run_of_sends_looks, each_delivery_looks])
+def test_a_look_per_message_is_noticed(mutant: Callable[[Patch], None], monkeypatch: Patch) -> None:
+    mutant(monkeypatch)
+    with pytest.raises(AssertionError, match="messages look at schemas"):
+        messages_look_at_no_schema(monkeypatch)
 
 
 LIMITS: dict[str, tuple[Any, str, Callable[[], None]]] = {

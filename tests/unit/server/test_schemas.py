@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.kit.server.schema_checks import SCENES
+from tests.kit.server.schema_silence import messages_look_at_no_schema
 
 
 @pytest.mark.parametrize("scene", SCENES, ids=lambda scene: str(scene.__name__))
@@ -17,3 +18,8 @@ def test_scenes(scene: Callable[[Path], Awaitable[None]], tmp_path: Path) -> Non
         await scene(tmp_path)
 
     asyncio.run(main())
+
+
+def test_messages_look_at_no_schema(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sends and deliveries call nothing of the registry, so a check costs nothing per message."""
+    messages_look_at_no_schema(monkeypatch)
