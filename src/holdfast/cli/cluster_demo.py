@@ -19,8 +19,8 @@ brokers and daemons are killed at once).
 
 At the end all are stopped, and the account compares what was confirmed to the
 senders with the files of every member, and with what the receivers got. The exit
-status is 1 if a message is missing, duplicated or out of order, or if members
-differ.
+status is 1 if a message is missing, duplicated, out of order, or received but
+not stored, or if members differ.
 
 It needs root, the package corosync, and namespaces; it says what is missing. It
 changes nothing outside of its namespaces and its temporary directory."""

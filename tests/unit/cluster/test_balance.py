@@ -1,4 +1,4 @@
-"""The account of a cluster sees messages lost, doubled, out of order, unreceived, or different."""
+"""The account of a cluster sees messages lost, doubled, out of order, unreceived, unknown, or different."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from holdfast.demo.cluster.balance import Account, account
 
 TOPIC = [("a", 0), ("b", 0), ("a", 1), ("b", 1)]
 CONFIRMED = {"a": 2, "b": 2}
-SOUND = {"lost": 0, "duplicated": 0, "out_of_order": 0, "unreceived": 0, "different": 0}
+SOUND = {"lost": 0, "duplicated": 0, "out_of_order": 0, "unreceived": 0, "unknown": 0, "different": 0}
 
 
 def faults(found: Account) -> dict[str, int]:
@@ -32,6 +32,8 @@ def test_a_sound_cluster_is_balanced() -> None:
         ([TOPIC[2], TOPIC[1], TOPIC[0], TOPIC[3]], TOPIC, {"out_of_order": 1, "different": 1}),
         ([TOPIC[1], TOPIC[0], *TOPIC[2:]], TOPIC, {"different": 1}),
         (TOPIC, TOPIC[1:], {"unreceived": 1}),
+        (TOPIC, [*TOPIC, ("a", 2)], {"unknown": 1}),
+        (TOPIC, [*TOPIC[1:], ("c", 0), ("c", 0)], {"unreceived": 1, "unknown": 1}),
     ],
 )
 def test_each_fault_of_one_member_is_seen(
@@ -40,6 +42,18 @@ def test_each_fault_of_one_member_is_seen(
     found = account(CONFIRMED, {1: TOPIC, 2: second, 3: TOPIC}, received)
     assert faults(found) == SOUND | wrong
     assert not found.balanced
+
+
+def test_a_message_of_one_member_alone_is_known() -> None:
+    """It is missing elsewhere, and members differ; it was not shown without being stored."""
+    found = account({"a": 2, "b": 2}, {1: TOPIC[:3], 2: TOPIC, 3: TOPIC[:3]}, TOPIC)
+    assert faults(found) == SOUND | {"lost": 2, "different": 1}
+
+
+def test_what_comes_again_is_counted_by_message() -> None:
+    found = account(CONFIRMED, {1: TOPIC}, [*TOPIC, *TOPIC, TOPIC[3]])
+    assert found.balanced
+    assert (found.received, found.again) == (4, 5)
 
 
 def test_what_is_lost_everywhere_is_seen() -> None:

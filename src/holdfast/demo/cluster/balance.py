@@ -28,12 +28,15 @@ class Account:
     """Stored behind a later message of the same sender."""
     unreceived: int
     """Stored, and received by no receiver."""
+    unknown: int
+    """Received, and not stored on any member: shown to a receiver, then gone."""
     different: int
     """Members whose topic differs from that of the first one."""
 
     @property
     def balanced(self) -> bool:
-        return not (self.lost or self.duplicated or self.out_of_order or self.unreceived or self.different)
+        wrong = (self.lost, self.duplicated, self.out_of_order, self.unreceived, self.unknown, self.different)
+        return not any(wrong)
 
 
 def account(
@@ -57,7 +60,7 @@ def account(
     wanted = {(sender, number) for sender, count in confirmed.items() for number in range(count)}
     got = Counter(received)
     first = topics[0] if topics else []
-    there = set(first)
+    there, anywhere = set(first), set[tuple[str, int]]().union(*topics)
     return Account(
         confirmed=len(wanted),
         stored=len(first),
@@ -67,6 +70,7 @@ def account(
         duplicated=sum(len(topic) - len(set(topic)) for topic in topics),
         out_of_order=sum(behind_a_later(topic) for topic in topics),
         unreceived=len(there - set(got)),
+        unknown=len(set(got) - anywhere),
         different=sum(topic != first for topic in topics),
     )
 

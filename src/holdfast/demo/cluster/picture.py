@@ -62,8 +62,9 @@ def account_lines(outcome: Outcome) -> list[str]:
             ("duplicated", found.duplicated, "stored more than once"),
             ("out of order", found.out_of_order, "behind a later one of its sender"),
             ("not received", found.unreceived, "stored, and received by no receiver"),
+            ("unknown", found.unknown, "received, and stored on no member"),
             ("members that differ", found.different, "in the content of the topic"),
         ]
-    right = "every message is accounted for: lost 0, duplicated 0, out of order 0, members that differ 0"
+    right = "every message is accounted for: lost 0, duplicated 0, out of order 0, unknown 0; all members are equal"
     wrong = f"SOMETHING IS WRONG: see above; everything is kept in {outcome.root}"
     return account_text(rows, outcome.faults, right if outcome.good else wrong)

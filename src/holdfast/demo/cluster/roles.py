@@ -22,6 +22,8 @@ from holdfast.demo.stage import Leaving
 
 TOPIC = "persistent://public/default/orders"
 SUBSCRIPTION = "kitchen"
+RECEIVER_QUEUE = 200
+"""Messages that a receiver may hold without having acknowledged them."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,7 @@ def receiver(job: Client, leaving: Leaving) -> None:
             SUBSCRIPTION,
             pulsar.ConsumerType.Shared,
             consumer_name=job.name,
-            receiver_queue_size=200,
+            receiver_queue_size=RECEIVER_QUEUE,
             initial_position=pulsar.InitialPosition.Earliest,
         ),
         leaving,
