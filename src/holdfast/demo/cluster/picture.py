@@ -65,6 +65,6 @@ def account_lines(outcome: Outcome) -> list[str]:
             ("unknown", found.unknown, "received, and stored on no member"),
             ("members that differ", found.different, "in the content of the topic"),
         ]
-    right = "every message is accounted for: lost 0, duplicated 0, out of order 0, unknown 0; all members are equal"
+    right = "every message is accounted for: lost 0, duplicated 0, out of order 0, unknown 0, different 0"
     wrong = f"SOMETHING IS WRONG: see above; everything is kept in {outcome.root}"
     return account_text(rows, outcome.faults, right if outcome.good else wrong)
