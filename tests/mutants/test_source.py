@@ -16,7 +16,8 @@ import pytest
 from holdfast import Broker
 from holdfast._core import chunks_in
 from holdfast.broker.engine import Engine
-from holdfast.columns import decoding, open_chunks, packing
+from holdfast import packing
+from holdfast.columns import decoding, open_chunks
 from holdfast.columns import files as column_files
 from holdfast.columns.decoding import Decoding, Wish
 from holdfast.columns.files import FilePlace, open_place

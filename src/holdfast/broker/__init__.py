@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         BlockingReader,
         BlockingStage,
     )
+    from holdfast.broker.api.compaction_admin import CompactionStats
     from holdfast.broker.api.consumer import Consumer, Reader, Start
     from holdfast.broker.api.producer import MESSAGE_BYTES, RUN_BYTES, Producer
     from holdfast.broker.api.sessions import Sessions
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from holdfast.broker.partitioned import PartitionedTopics
     from holdfast.broker.partitions import PARTITIONS_MAX, AutoCreation
     from holdfast.broker.permissions import PermittedAction
+    from holdfast.broker.policy import PolicyValue
     from holdfast.broker.quota import Quota, properties_size
     from holdfast.broker.state import (
         STRATEGIES,
@@ -77,6 +79,7 @@ _MODULES = {
     "api.admin": "Admin",
     "api.blocking": "BlockingAdmin BlockingBroker BlockingConsumer BlockingProducer BlockingReader "
     "BlockingStage",
+    "api.compaction_admin": "CompactionStats",
     "api.consumer": "Consumer Reader Start",
     "api.producer": "MESSAGE_BYTES RUN_BYTES Producer",
     "api.sessions": "Sessions",
@@ -94,6 +97,7 @@ _MODULES = {
     "partitioned": "PartitionedTopics",
     "partitions": "PARTITIONS_MAX AutoCreation",
     "permissions": "PermittedAction",
+    "policy": "PolicyValue",
     "quota": "Quota properties_size",
     "key_shared": "KeyShared",
     "dispatch.pacing": "Bucket",
@@ -142,6 +146,7 @@ __all__ = [
     "BrokerOptions",
     "BrokerStats",
     "Bucket",
+    "CompactionStats",
     "Consumer",
     "ConsumerStats",
     "Counts",
@@ -163,6 +168,7 @@ __all__ = [
     "PermittedAction",
     "Policies",
     "PoliciesChanged",
+    "PolicyValue",
     "Producer",
     "ProducerGone",
     "ProducerOpened",

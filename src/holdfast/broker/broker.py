@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import msgspec
-
 from holdfast._core import Frame
 from holdfast.arguments import checked_patience
 from holdfast.broker.api.admin import Admin
@@ -17,6 +15,8 @@ from holdfast.broker.api.moving import Mover
 from holdfast.broker.api.producer import Producer
 from holdfast.broker.api.sessions import Sessions
 from holdfast.broker.api.stage import Stage, StageReceipt, Stages
+from holdfast.broker.compaction.reading import CompactedReading
+from holdfast.broker.compaction.worker import Compactions
 from holdfast.broker.dispatch.dispatcher import Dispatcher
 from holdfast.broker.dispatch.ownership import Ownership, Tenure
 from holdfast.broker.dispatch.types import Cursor, DispatchOptions, Submit
@@ -35,6 +35,7 @@ from holdfast.broker.options import BrokerOptions, age_ns
 from holdfast.broker.partitioned import PartitionedTopics
 from holdfast.broker.policy import delivery_times, policies_of_new
 from holdfast.broker.quota import Quota
+from holdfast.broker.showing import show
 from holdfast.broker.state import Access, Policies, SubscriptionState, SubscriptionType
 from holdfast.broker.subscribing import subscribed
 from holdfast.broker.telemetry.metrics import Page, Sample, collect, metrics
@@ -113,6 +114,7 @@ class Broker:
         """The limits of durable state, if a server sets them."""
         self.membership = Membership(self)
         self.limiting = Limiting(self)
+        self.compactions = Compactions(self)
         self.unreplicated = UnreplicatedTopics(self)
         self.partitioned = PartitionedTopics(self)
         self.publications = publications
@@ -237,6 +239,7 @@ class Broker:
         try:
             await self._housekeeping.stop()
             await self.limiting.stop()
+            await self.compactions.stop()
             for topic in self.topics.values():
                 topic.close(reason)
             self.volatile.close()
@@ -274,6 +277,7 @@ class Broker:
         receipts: bool = False,
         durable: bool = True,
         keys: KeyShared | None = None,
+        compacted: bool = False,
     ) -> Consumer:
         """Return a consumer of a subscription, which begins at `start` if it is new.
 
@@ -284,13 +288,19 @@ class Broker:
             receipts: every acknowledgement waits until it is durable.
             durable: if False, the subscription ends with its last consumer.
             keys: of type key_shared: the hashes of keys that it gets, and whether order matters.
+            compacted: of type exclusive or failover: it reads the topic's compacted view.
         """
-        of = (start, receiver_queue, priority, name, ack_timeout, receipts, durable, keys)
+        of = (start, receiver_queue, priority, name, ack_timeout, receipts, durable, keys, compacted)
         return Consumer(self, topic, subscription, type, *of)
 
-    def reader(self, topic: str, *, start: Start = "earliest", receiver_queue: int = 1000) -> Reader:
-        """Return a reader of a topic, from any place. It creates no subscription."""
-        return Reader(self, topic, start, receiver_queue)
+    def reader(
+        self, topic: str, *, start: Start = "earliest", receiver_queue: int = 1000, compacted: bool = False
+    ) -> Reader:
+        """Return a reader of a topic, from any place. It creates no subscription.
+
+        `compacted`: it reads the compacted view, and then what is not compacted yet.
+        """
+        return Reader(self, topic, start, receiver_queue, compacted)
 
     async def stage(self) -> Stage:
         """Open a stage: its entries are durable, and invisible until `sink_commit`."""
@@ -506,10 +516,15 @@ class Broker:
             self.machine.state.namespaces.require(namespace_of(full))
 
     async def ensure_subscription(
-        self, topic: Topic, name: str, start: Start, properties: Mapping[str, str] | None = None
+        self,
+        topic: Topic,
+        name: str,
+        start: Start,
+        properties: Mapping[str, str] | None = None,
+        compacted: bool = False,
     ) -> SubscriptionState:
         """Return a durable subscription; create a missing one at `start` if policies allow it."""
-        return await subscribed(self, topic, name, start, properties)
+        return await subscribed(self, topic, name, start, properties, compacted)
 
     async def create_subscription_at(
         self, topic: Topic, name: str, ordinal: int, properties: Mapping[str, str] | None = None
@@ -550,7 +565,7 @@ class Broker:
             Timeout: it is not known whether the reset happened; call again, or look at the stats.
         """
         limit_s = None if timeout is None else checked_patience(timeout)
-        target = await topic.place(to, exact=exact, after=after)
+        target = await (dispatcher.compacted or topic).place(to, exact=exact, after=after)
         await dispatcher.reset(target, limit_s)
         return target
 
@@ -569,7 +584,8 @@ class Broker:
         self, topic: Topic, cursor: Cursor, submit: Submit, tenure: Tenure | None = None
     ) -> Dispatcher:
         parts = (topic, cursor, submit, self.clock, self.random, self._dispatch, None, tenure)
-        dispatcher = topic.dispatchers[cursor.id] = Dispatcher(*parts, delivery_times(self, topic))
+        more = (delivery_times(self, topic), lambda: CompactedReading(topic))
+        dispatcher = topic.dispatchers[cursor.id] = Dispatcher(*parts, *more)
         self.limiting.serve(topic, dispatcher)
         return dispatcher
 
@@ -580,17 +596,5 @@ class Broker:
             await self.dispatcher(topic, subscription).advance(to=to)
 
     def show(self, topic: Topic, state: str = "live") -> None:
-        """Publish what processes that read the files may read of a topic.
-
-        If that fails (a full disk, no descriptors), the broker continues, and housekeeping retries.
-        """
-        if self.publications is None or not topic.is_whole:
-            return
-        of = topic.state
-        try:
-            self.publications.show(
-                of.id, of.name, of.incarnation, of.ledgers, topic.visible, state, of.schemas
-            )
-            self.unshown.pop(of.id, None)
-        except (OSError, HoldfastError) as error:
-            self.unshown[of.id] = str(error)
+        """Publish what processes that read the files may read of a topic."""
+        show(self, topic, state)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.broker.events import (
     Ack,
+    CompactionChanged,
     EntriesTaken,
     ExchangeAdded,
     ExchangeGone,
@@ -119,6 +120,9 @@ class Effects:
                 broker.exchanges.pop(state.id, None)
             case LedgersGone(topic=state) if state.id in broker.topics:
                 broker.show(broker.topics[state.id])
+            case CompactionChanged(topic=state):
+                if state.id in broker.topics:
+                    broker.compactions.changed(broker.topics[state.id])
             case PoliciesChanged():
                 broker.limiting.changed(notice)
             case ProducerReady():
@@ -140,6 +144,7 @@ class Effects:
         gone = broker.topics.pop(state.id, None)
         self._housekeeping.gone(state.id)
         broker.limiting.gone(state.id)
+        broker.compactions.gone(state.id)
         broker.unshown.pop(state.id, None)
         if gone is not None:
             gone.close(Closed(f"{gone.name} was deleted"))

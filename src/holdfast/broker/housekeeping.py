@@ -100,6 +100,8 @@ class Housekeeping:
         front = topic.state.ledgers.front
         if front is None or not front.sealed or self._is_held(topic, front.end):
             return
+        if topic.state.compaction is None and self._broker.compactions.threshold(topic):
+            return  # until its first compaction everything is kept
         event = trim_event(self._broker, topic)
         now, inherited = (
             self._broker.engine.log_clock.now_ns(),
@@ -207,6 +209,7 @@ class Housekeeping:
                     await self._broker.expire(topic, subscription, policies.ttl_s)
         await self._broker.limiting.check(topic)
         self._ageing.look_at(topic)
+        self._broker.compactions.look_at(topic)
         if self._names_due:
             self._forget_producers(topic)
         self._thin(topic)

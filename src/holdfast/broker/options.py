@@ -171,7 +171,7 @@ class BrokerOptions(LimitOptions, PolicyOptions, DeliveryOptions, StoreOptions):
     """Bytes behind its compacted view at which a topic is compacted; 0: only on request."""
     compaction_keep_keyless: bool = False
     """Compaction keeps messages without a key; else they are left out."""
-    compaction_memory_bytes: int = 128 << 20
+    compaction_memory_bytes: int = 256 << 20
     """Memory for the keys of a compaction. With more keys, it reads the topic more often."""
     compaction_grace_s: float = 300.0
     """Time for which the view before the last compaction is kept, for readers that began in it."""

@@ -166,8 +166,8 @@ class TopicState(Part):
         bytes_max = retention_bytes if own.retention_bytes is None else own.retention_bytes
         age_max = retention_ns if own.retention_s is None else int(own.retention_s * 1e9)
         acked_to = self.acked_to
-        if self.compaction is not None and self.compaction.floor >= 0:
-            acked_to = min(acked_to, self.compaction.floor)
+        if self.compaction is not None:
+            acked_to = self.compaction.keeps(acked_to)
         done = [info for info in self.ledgers if info.sealed and info.end <= acked_to]
         kept, count = sum(info.size for info in done), 0
         for info in done:

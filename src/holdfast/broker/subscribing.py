@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from holdfast.broker.compaction.reading import CompactedReading
 from holdfast.broker.topic_policies import TYPES
 from holdfast.errors import Exists, Misuse, NotFound
 
@@ -17,7 +18,12 @@ if TYPE_CHECKING:
 
 
 async def subscribed(
-    broker: Broker, topic: Topic, name: str, start: Start, properties: Mapping[str, str] | None
+    broker: Broker,
+    topic: Topic,
+    name: str,
+    start: Start,
+    properties: Mapping[str, str] | None,
+    compacted: bool = False,
 ) -> SubscriptionState:
     """Return a durable subscription; create it at `start` if it does not exist.
 
@@ -30,8 +36,9 @@ async def subscribed(
                 f"{topic.name} has no subscription {name!r}, and consumers may not create any here; "
                 "create it first"
             )
+        place = await (CompactedReading(topic) if compacted else topic).place(start)
         with contextlib.suppress(Exists):  # created by another caller meanwhile
-            await broker.create_subscription_at(topic, name, await topic.place(start), properties)
+            await broker.create_subscription_at(topic, name, place, properties)
     return found
 
 

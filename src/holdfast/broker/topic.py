@@ -19,6 +19,7 @@ from holdfast.names import no_subscription
 
 if TYPE_CHECKING:
     from holdfast.broker.api.consumer import Start
+    from holdfast.broker.compaction.state import CompactedView
     from holdfast.broker.dispatch.dispatcher import Dispatcher
     from holdfast.broker.dispatch.types import Diagnosis
     from holdfast.broker.state import Policies, Producer, SubscriptionState, TopicState
@@ -234,6 +235,16 @@ class Topic:
         entries = await self._store.read(
             info.file, info.first, ordinal - info.first, count, size_max, label=info.id
         )
+        self.traffic.read += len(entries)
+        return entries
+
+    async def read_view(self, view: CompactedView, rank: int, count_max: int, size_max: int) -> Entries:
+        """Read a run of the entries of a compacted view, from this one of its file on.
+
+        Raises:
+            NotFound: the view was removed.
+        """
+        entries = await self._store.read(view.file, 0, rank, min(count_max, view.entries - rank), size_max)
         self.traffic.read += len(entries)
         return entries
 

@@ -22,7 +22,7 @@ import pyarrow as pa
 from holdfast._core import Columns, Entries, chunks_in, packed_entry
 from holdfast.columns.files import EntryReader, topic_and_partition
 from holdfast.columns.open_chunks import LOOK_BACK_BYTES, digest
-from holdfast.columns.packing import SIZE_MAX, Unpackable, unpack
+from holdfast.packing import SIZE_MAX, Unpackable, unpack
 from holdfast.errors import Corrupt, DataLoss, NotFound
 from holdfast.ledger.files import RUN_ENTRIES
 

@@ -17,6 +17,7 @@
  topics/0000000000000007.view      a topic's visible range, for processes that read these files
  topics/<digest of name>.table     a topic's ledgers, for the same processes
  topics/<digest of name>.schemas   a topic's schemas by version, for the same processes
+ topics/<digest of name>.1a.compacted  the entries of a topic's compacted view 26, for the same processes
 ```
 
 The name of a file that is not yet complete ends with `.new`. `holdfast`, journal, ledger, snapshot and view

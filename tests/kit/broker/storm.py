@@ -61,7 +61,7 @@ from holdfast.broker.member_state import MemberInfo
 from holdfast.broker.state import Policies
 from holdfast.group import Member
 from holdfast.names import topic_name
-from tests.kit.broker import storm_lives, storm_partitions, storm_routing
+from tests.kit.broker import storm_compaction, storm_lives, storm_partitions, storm_routing
 from tests.kit.broker.events import ME, OTHER, Publish, Rig
 
 
@@ -124,6 +124,7 @@ class Storm:
                 lambda: storm_lives.event(rng, state),
                 lambda: storm_lives.event(rng, state),
                 lambda: storm_routing.event(rng, state),
+                lambda: storm_compaction.event(rng, state),
                 lambda: (storm_partitions if rng.random() < 0.6 else storm_routing).event(rng, state),
                 lambda: self.session(member),
                 lambda: self.session(member),

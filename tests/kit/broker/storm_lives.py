@@ -20,7 +20,7 @@ from holdfast.broker.events import (
     UptimeTick,
 )
 from holdfast.broker.limit_options import QUOTA_ACTIONS
-from holdfast.broker.lives import Inactivity, is_unused
+from holdfast.broker.lives import Inactivity, is_inactive, is_unused
 from holdfast.broker.state import BrokerState, Policies
 from holdfast.broker.topic_policies import MODES
 
@@ -30,7 +30,7 @@ BRIEF_S = 1e-9
 
 def event(rng: random.Random, state: BrokerState) -> Event:
     """Return an event that mostly fits the state."""
-    make: Any = rng.choice([quota, quota, quota, quota, life, life, life, properties, permission])
+    make: Any = rng.choice([quota, quota, quota, quota, life, life, life, life, properties, permission])
     chosen: Event = make(rng, state)
     return chosen
 
@@ -72,11 +72,11 @@ def life(rng: random.Random, state: BrokerState) -> Event:
         return SubscriptionExpire(pick(rng, unused, 99), rng.choice([0.0, BRIEF_S, BRIEF_S]))
     brief = Inactivity(BRIEF_S, rng.random() < 0.5)
     otherwise = rng.choice([Inactivity(), brief, brief, brief])
-    if draw < 0.9:
+    if draw < 0.7:
         unused = [each.id for each in state.topics.values() if is_unused(state, each, brief)]
         return TopicQuiet(pick(rng, unused, topic), rng.random() < 0.2, otherwise)
-    quiet = [each.id for each in state.topics.values() if each.quiet is not None]
-    return TopicExpire(pick(rng, quiet, topic), otherwise)
+    quiet = [each.id for each in state.topics.values() if is_inactive(state, each, brief, state.log.time)]
+    return TopicExpire(pick(rng, quiet, topic), brief if quiet else otherwise)
 
 
 def properties(rng: random.Random, state: BrokerState) -> Event:

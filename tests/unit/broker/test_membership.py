@@ -364,6 +364,8 @@ def test_every_version_is_the_base_of_the_first_cluster() -> None:
     later = {"PartitionsSet", "PartitionsDelete", "AutoCreationSet", "PartitionsSubscribe"}
     later |= {"PartitionsUnsubscribe", "SchemaDelete", "RedeliveryNote"}
     later |= {"BacklogCheck", "BacklogEvict", "SubscriptionExpire", "TopicQuiet", "TopicExpire", "UptimeTick"}
+    later |= {"CompactionRequest", "CompactionBegin", "CompactionAppend", "CompactionDone"}
+    later |= {"CompactionSettle", "CompactionDrop", "CompactionForget"}
     later |= {"PropertiesSet", "PermissionSet", "SubscriptionRolesSet", "SubscriptionAuthSet"}
     for kind in kinds().values():
         assert kind.base == (0 if kind.__name__ in later else kind.version), kind

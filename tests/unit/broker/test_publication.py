@@ -191,8 +191,8 @@ def test_a_topic_that_is_shown_for_the_first_time(tmp_path: Path, monkeypatch: p
 
     with holdfast.Broker.open(tmp_path, roll_entries=1) as broker:
         monkeypatch.setattr(table, "TopicView", View)
-        for member in ("_renew", "_write"):
-            around(Publications, member)
+        around(Publications, "_renew")
+        around(table, "write_part")
         for count in (1, 2):
             with broker.producer("orders", batch=1) as p:
                 p.send_many([b"1"] * count)

@@ -14,7 +14,7 @@ import holdfast
 from holdfast.broker import Broker
 from holdfast.broker.topic import Topic
 from holdfast.ledger import running
-from holdfast.ledger.files.table import Publications
+from holdfast.ledger.files import table
 from tests.kit.broker.brokers import on_broker
 from tests.kit.ledger import entry_bytes
 from tests.kit.processes import until
@@ -101,7 +101,7 @@ def test_what_cannot_be_shown_to_readers_does_not_stop_the_broker(
             raise OSError(28, "No space left on device")
 
         with monkeypatch.context() as patch:
-            patch.setattr(Publications, "_write", full)
+            patch.setattr(table, "write_part", full)
             async with broker.producer("orders") as p:
                 await p.send(b"nails")
             assert broker.unshown

@@ -15,9 +15,9 @@ import pytest
 from holdfast import Corrupt, DataLoss, Misuse, NotFound
 from holdfast._core import Columns, lz4_size, packed_entry, parse_run
 from holdfast.columns import decoding as decodings
-from holdfast.columns import packing
+from holdfast import packing
 from holdfast.columns.decoding import Decoding, Wish
-from holdfast.columns.packing import Unpackable, unpack, zstd_size
+from holdfast.packing import Unpackable, unpack, zstd_size
 from holdfast.columns.schema import COLUMNS, EXTRA
 from tests.kit.ledger.entry_bytes import METADATA, SINGLE, Fields, batch_payload, crc32c, encode, entry, pair
 from tests.kit.ledger.topic_bytes import FIRST, Maker, MemoryTopic, compress

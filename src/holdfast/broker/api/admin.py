@@ -32,7 +32,7 @@ from holdfast.broker.events import (
     TopicTerminate,
     TopicTruncate,
 )
-from holdfast.broker.policy import Level, levels, trim_event
+from holdfast.broker.policy import trim_event
 from holdfast.broker.state import SILENT, Policies, SubscriptionState, Tenant
 from holdfast.broker.telemetry.stats import LedgerStats, SubscriptionStats, TopicStats
 from holdfast.broker.topic import Topic
@@ -455,13 +455,6 @@ class Admin(BulkAdmin, CompactionAdmin, ExchangeAdmin, LimitsAdmin, RightsAdmin)
     def applied_policies(self, name: str) -> Policies:
         """Return the policies that apply to a topic: its own, its namespace's, the broker's."""
         return self._broker.limiting.of(self._topic(name))
-
-    def policy_levels(self, name: str) -> dict[str, Level]:
-        """Return where the policies that apply to a topic come from: topic, namespace or broker.
-
-        A policy that has no value anywhere is left out.
-        """
-        return levels(self._broker, self._topic(name))
 
     # -- the broker ------------------------------------------------------------------------------------
 

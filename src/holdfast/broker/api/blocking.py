@@ -286,6 +286,7 @@ class BlockingBroker:
         receipts: bool = False,
         durable: bool = True,
         keys: KeyShared | None = None,
+        compacted: bool = False,
     ) -> BlockingConsumer:
         """As `Broker.consumer`."""
         return BlockingConsumer(
@@ -302,12 +303,16 @@ class BlockingBroker:
                 receipts=receipts,
                 durable=durable,
                 keys=keys,
+                compacted=compacted,
             ),
         )
 
-    def reader(self, topic: str, *, start: Start = "earliest", receiver_queue: int = 1000) -> BlockingReader:
+    def reader(
+        self, topic: str, *, start: Start = "earliest", receiver_queue: int = 1000, compacted: bool = False
+    ) -> BlockingReader:
         """As `Broker.reader`."""
-        return BlockingReader(self._run, self._twin.reader(topic, start=start, receiver_queue=receiver_queue))
+        of: Any = {"start": start, "receiver_queue": receiver_queue, "compacted": compacted}
+        return BlockingReader(self._run, self._twin.reader(topic, **of))
 
     def stats(self) -> BrokerStats:
         """As `Broker.stats`."""

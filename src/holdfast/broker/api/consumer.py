@@ -175,6 +175,8 @@ class Receiver(ABC):
         """Of a consumer of a durable subscription; else 0."""
         self._next = 0
         """Of a reader: the first ordinal with messages that were not taken."""
+        self._compacted = False
+        """It reads the compacted view of the topic."""
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -260,9 +262,8 @@ class Receiver(ABC):
     ) -> None:
         """Attach to the dispatcher; undo all of it if that fails."""
         try:
-            id_ = dispatcher.add_consumer(
-                self._inbox, name, priority, type_, ack_timeout_s=ack_timeout_s, keys=keys, session=session
-            )
+            of = (name, priority, type_, ack_timeout_s, keys, session, self._compacted)
+            id_ = dispatcher.add_consumer(self._inbox, *of)
             try:
                 self._inbox.attach(dispatcher, id_)
             except BaseException:
@@ -333,8 +334,10 @@ class Consumer(Receiver):
         receipts: bool,
         durable: bool,
         keys: KeyShared | None = None,
+        compacted: bool = False,
     ) -> None:
         super().__init__(broker, topic, receiver_queue)
+        self._compacted = compacted
         self.subscription = subscription
         self.type: SubscriptionType = type
         self._start: Start = start
@@ -371,9 +374,12 @@ class Consumer(Receiver):
         self.name = self.name or f"consumer-{broker.random.token(4).hex()}"
         if not self._durable:
             require_type(broker, topic, self.type)
-            self._attach(await broker.volatile.open(topic, self.subscription, self._start))
+            of = (self.subscription, self._start, self._compacted)
+            self._attach(await broker.volatile.open(topic, *of))
             return
-        subscription = await broker.ensure_subscription(topic, self.subscription, self._start)
+        subscription = await broker.ensure_subscription(
+            topic, self.subscription, self._start, compacted=self._compacted
+        )
         session = await broker.sessions.join(subscription, self.name, self.type, self._priority, self._keys)
         try:
             self._attach(broker.dispatcher(topic, subscription), session)
@@ -464,14 +470,17 @@ class Reader(Receiver):
         b'tar'
     """
 
-    def __init__(self, broker: Broker, topic: str, start: Start, receiver_queue: int) -> None:
+    def __init__(
+        self, broker: Broker, topic: str, start: Start, receiver_queue: int, compacted: bool = False
+    ) -> None:
         super().__init__(broker, topic, receiver_queue)
         self._start: Start = start
+        self._compacted = compacted
 
     async def open(self) -> None:
         self._require_closed()
         self._topic = topic = await self._broker.ensure_topic(self._topic_name)
-        dispatcher = await self._broker.volatile.open(topic, None, self._start)
+        dispatcher = await self._broker.volatile.open(topic, None, self._start, self._compacted)
         self._next = dispatcher.read_position
         self._take_place(dispatcher, "reader", 0, "exclusive", None)
 
@@ -492,4 +501,9 @@ class Reader(Receiver):
         self._attached()
         assert self._topic is not None
         # Compare what was taken: entries that the dispatcher has read may still be on their way here.
-        return not self._inbox.empty or max(self._next, self._topic.first) < self._topic.visible
+        if not self._inbox.empty:
+            return True
+        view = self._serving().compacted
+        if view is not None:
+            return max(self._next, view.first) <= view.last()
+        return max(self._next, self._topic.first) < self._topic.visible

@@ -1,10 +1,11 @@
-"""Administration of limits: maximums, rates and backlog quotas."""
+"""Administration of limits: maximums, rates and backlog quotas; and of all policies together."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from holdfast.broker.events import NamespaceUpdate, PolicySet
+from holdfast.broker.policy import PolicyValue, of_namespace, of_topic
 from holdfast.broker.topic_policies import LIMIT_POLICIES, Policies
 from holdfast.errors import Misuse
 from holdfast.names import namespace_name, topic_name
@@ -32,6 +33,18 @@ class LimitsAdmin:
     """
 
     _broker: Broker
+
+    def policy_values(self, of: str) -> dict[str, PolicyValue]:
+        """Return all policies of a namespace (`tenant/namespace`) or a topic, by their names in `Policies`.
+
+        Each with its own value, the one that applies, and its level: topic, namespace or broker.
+
+        Raises:
+            NotFound: the namespace or the topic does not exist.
+        """
+        if is_namespace(of):
+            return of_namespace(self._broker, namespace_name(of))
+        return of_topic(self._broker, self._broker.topic(topic_name(of)))
 
     def limits(self, of: str, applied: bool = False) -> dict[str, Any]:
         """Return the limits of a namespace (`tenant/namespace`) or a topic, by the names in `Policies`.

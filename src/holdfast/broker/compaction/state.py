@@ -110,6 +110,11 @@ class Compaction(Part):
         self.run: CompactionRun | None = None
 
     @property
+    def kept(self) -> tuple[CompactedView, ...]:
+        """The views that are kept, the newest first."""
+        return tuple(each for each in (self.view, self.before) if each is not None)
+
+    @property
     def is_settled(self) -> bool:
         """Whether only the newest view is kept, and nothing below its horizon."""
         return self.view is None or (self.before is None and self.floor >= self.view.horizon)
@@ -119,10 +124,14 @@ class Compaction(Part):
         """Whether nothing has to be remembered but a failure."""
         return self.view is None and self.run is None and not self.requested
 
+    def keeps(self, end: int) -> int:
+        """Return up to where entries below `end` may be trimmed (**I311**)."""
+        return end if self.floor < 0 else min(end, self.floor)
+
     def files(self) -> Iterator[tuple[int, int, int]]:
         """Yield file, size of the data and number of entries of every live ledger."""
-        for view in (self.view, self.before):
-            if view is not None and view.file:
+        for view in self.kept:
+            if view.file:
                 yield view.file, view.size, view.entries
         if self.run is not None and self.run.file:
             yield self.run.file, self.run.file_size, self.run.count
@@ -183,12 +192,12 @@ def check_compaction(state: BrokerState, compaction: Compaction) -> None:
     topic = state.topics[compaction.topic]
     assert topic.compaction is compaction, f"I44: {where} is not with its topic"
     end, view, before = topic.ledgers.end, compaction.view, compaction.before
-    for each in (view, before):
-        if each is not None:
-            assert each.horizon <= end, f"I310: {where}: view {each.number} ends behind the topic"
-            assert (each.entries > 0) == (each.file > 0), f"I310: {where}: view {each.number} and its file"
-            decode_survivors(each.survivors, each.entries, each.horizon)
-            assert each.number <= compaction.views, f"I42: {where} above its counter"
+    for each in compaction.kept:
+        assert each.horizon <= end, f"I310: {where}: view {each.number} ends behind the topic"
+        assert (each.entries > 0) == (each.file > 0), f"I310: {where}: view {each.number} and its file"
+        decode_survivors(each.survivors, each.entries, each.horizon)
+        assert each.number <= compaction.views, f"I42: {where} above its counter"
+    assert compaction.floor < 0 or topic.ledgers.first <= compaction.floor, f"I311: {where}: entries are gone"
     if before is not None:
         assert view is not None, f"I310: {where} has only the view before"
         assert before.number < view.number, f"I310: {where}: {before.number} before {view.number}"

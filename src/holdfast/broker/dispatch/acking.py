@@ -18,7 +18,7 @@ that fail check 2 to the owner (`AckOffer`), one event per turn. The owner check
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -185,9 +185,22 @@ class Acking:
         bits = [(ordinal, pack_bits(still_open))]
         return self._submit(Ack(self._cursor.id, self._revision.reset_number, bits=bits, receipt=True))
 
-    def leave_out(self, ordinal: int) -> None:
-        """Acknowledge an entry that cannot be read, in place of its consumers."""
-        self._take(self._collect(), [(ordinal, ordinal + 1)])
+    def leave_out(self, ranges: Ranges) -> None:
+        """Acknowledge what cannot be read, or was compacted, in place of consumers. Again: nothing."""
+        left = [each for each in ranges if not self._is_covered(*each)]
+        if left:
+            self._take(self._collect(), left)
+
+    def leave_open(self, masks: Iterable[tuple[int, int]]) -> None:
+        """Acknowledge the messages of batches that are not in their masks, in place of consumers."""
+        for ordinal, mask in masks:
+            known = self._open.get(ordinal, self._cursor.acks.bits_of(ordinal))
+            if (known is None or known & ~mask) and not self._is_covered(ordinal, ordinal + 1):
+                self._leave_open(self._collect(), ordinal, mask)
+
+    def _is_covered(self, first: int, end: int) -> bool:
+        """Return whether a range is acknowledged as a whole, or about to be."""
+        return any(a <= first and end <= b for a, b in self.covered(first, end))
 
     def claim(self, ordinals: Sequence[int]) -> Callable[[], None]:
         """Deliver no entry of these until the returned function is called: another event takes them.

@@ -14,6 +14,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from holdfast._core import Batch, Dispatch, Entries
+from holdfast.broker.compaction.reading import CompactedReading
 from holdfast.broker.dispatch.acking import Acking
 from holdfast.broker.dispatch.acknowledging import Acknowledging
 from holdfast.broker.dispatch.attached import Attached
@@ -34,6 +35,7 @@ from holdfast.broker.dispatch.types import (
     Submit,
     TopicReader,
     require_options,
+    require_view,
 )
 from holdfast.broker.events import Ack
 from holdfast.broker.key_shared import KeyShared
@@ -90,9 +92,11 @@ class Dispatcher(Acknowledging):
         throttle: Throttle | None = None,
         tenure: Tenure | None = None,
         times: Callable[[], Times] | None = None,
+        compacted: Callable[[], CompactedReading] | None = None,
     ) -> None:
         self.options = options or DispatchOptions()
         self._topic = topic
+        self._begin_compacted = compacted
         self._cursor = subscription
         self._clock = clock
         self._type: SubscriptionType | None = None
@@ -146,6 +150,11 @@ class Dispatcher(Acknowledging):
     def type(self) -> SubscriptionType | None:
         return self._type
 
+    @property
+    def compacted(self) -> CompactedReading | None:
+        """The compacted view that its consumers read; None: they read all messages."""
+        return self._reading.compacted
+
     def add_consumer(
         self,
         endpoint: Endpoint,
@@ -155,14 +164,17 @@ class Dispatcher(Acknowledging):
         ack_timeout_s: float | None = None,
         keys: KeyShared | None = None,
         session: int = 0,
+        compacted: bool = False,
     ) -> int:
         """Attach a consumer, and return its id. It gets messages after it has given permits.
 
         Consumers with lower priority numbers are served first. If the call fails, the consumer is not
         attached. `session`: that of the replicated state, which splits the keys of a key_shared subscription.
+        `compacted`: it reads the compacted view of the topic, and what is not compacted yet.
 
         Raises:
-            Misuse: the subscription has consumers of another type, or an option is out of its range.
+            Misuse: the subscription has consumers of another type, or that read another view, or an option is
+                out of its range.
             Busy: the subscription is exclusive and has a consumer, or another one has some of the hashes.
             Closed: the dispatcher is closed.
         """
@@ -175,6 +187,7 @@ class Dispatcher(Acknowledging):
             )
         if self._consumers and type == "exclusive":
             raise Busy(f"subscription {self._cursor.name} is exclusive and has a consumer; close it first")
+        self._choose_view(compacted, type)
         waits = self._scheduling.waits
         if type == "key_shared":
             keys = keys or KeyShared()
@@ -197,6 +210,15 @@ class Dispatcher(Acknowledging):
             self.remove_consumer(id_)
             raise
         return id_
+
+    def _choose_view(self, compacted: bool, type: SubscriptionType) -> None:  # noqa: A002
+        """Read the topic or its compacted view, as the first consumer wants; others want the same."""
+        there = self._reading.compacted is not None
+        require_view(self._cursor.name, type, compacted, there if self._consumers else compacted)
+        if compacted != there:
+            reading = self._begin_compacted() if compacted and self._begin_compacted else self._topic
+            self._reading.read_from(reading)
+            self._rewind()
 
     def _enrol(self, consumer: Attached, before: int) -> None:
         self._consumers[consumer.id] = consumer
@@ -356,7 +378,7 @@ class Dispatcher(Acknowledging):
 
         def edit() -> None:
             self._table.rewind()
-            self._reading.position = max(self._cursor.acks.acked_to, self._topic.first)
+            self._reading.position = max(self._cursor.acks.acked_to, self._reading.first)
 
         self._resetting.rewind(edit)
 
@@ -444,7 +466,7 @@ class Dispatcher(Acknowledging):
             if self._table.single:
                 self._table.rewind()
             self._acking.elsewhere = elsewhere
-            self._reading.position = max(self._cursor.acks.acked_to, self._topic.first)
+            self._reading.position = max(self._cursor.acks.acked_to, self._reading.first)
             self._reading.halted = False
             if not self._consumers:
                 self._keys.prepare(self.options.ahead_entries)

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from holdfast._core import Dispatch, Entries
+from holdfast.broker.compaction.reading import CompactedReading
 from holdfast.broker.dispatch.acking import Acking
 from holdfast.broker.dispatch.pacing import Pace
 from holdfast.broker.dispatch.recent import Recent
@@ -78,6 +79,8 @@ class Reading:
         throttle: Throttle | None = None,
     ) -> None:
         self._topic = topic
+        self._compacted: CompactedReading | None = None
+        """It reads a compacted view in place of the topic."""
         self._cursor = cursor
         self._table = table
         self._revision = revision
@@ -123,6 +126,27 @@ class Reading:
     def position(self, position: int) -> None:
         self._position = self._table.position = position
 
+    @property
+    def compacted(self) -> CompactedReading | None:
+        """The compacted view that it reads; None: it reads the topic."""
+        return self._compacted
+
+    @property
+    def first(self) -> int:
+        """The lowest ordinal that can be read."""
+        return self._topic.first
+
+    def read_from(self, topic: TopicReader) -> None:
+        """Read a topic, or its compacted view, from now on. The caller sets the position."""
+        self._topic = topic
+        self._compacted = topic if isinstance(topic, CompactedReading) else None
+
+    def put(self, position: int) -> None:
+        """Set the position after a reset: a compacted cursor continues in the newest view (**I312**)."""
+        self.position = position
+        if self._compacted is not None:
+            self._compacted.renew()
+
     # -- when to read ----------------------------------------------------------------------------------
 
     def pump(self) -> None:
@@ -137,7 +161,7 @@ class Reading:
         elif (
             "sequential" not in self._tasks
             and not self._waits_for_replay()
-            and self._next_position() < self._topic.visible
+            and self._pass_gaps() < self._topic.visible
             and self._table.ahead_left
             and not self._is_moving()
         ):
@@ -213,7 +237,17 @@ class Reading:
         while at != before and steps < STEPS_MAX:
             before, steps = at, steps + 1
             at = self._table.next_free(self._acking.next_open(at))
+            if self._compacted is not None:
+                at = min(self._compacted.next_kept(at), self._topic.visible)
         if steps > STEPS_FEW:  # entries that are given back, or become due, are read as a replay
+            self.position = at
+        return at
+
+    def _pass_gaps(self) -> int:
+        """Return the next ordinal to read. Acknowledge places without entries before it."""
+        at = self._next_position()
+        if self._compacted is not None and at > self.position and not self._is_moving():
+            self._acking.leave_out(self._compacted.gaps(self.position, at))
             self.position = at
         return at
 
@@ -343,10 +377,19 @@ class Reading:
             self._drop(read, entries)
             return
         read.moved = None
+        if self._compacted is not None:
+            self._leave_out_gaps(entries)
         self._hand(entries, read.runs if read.kind == "replay" else None)
         if self._table.keyed:
             self._keep(read, entries)
         read.runs = []
+
+    def _leave_out_gaps(self, entries: Entries) -> None:
+        """Acknowledge what compaction has left out of a run: places, and messages of batches."""
+        assert self._compacted is not None
+        first = entries.first_ordinal
+        self._acking.leave_out(self._compacted.gaps(first, first + len(entries)))
+        self._acking.leave_open((first + place, mask) for place, mask in entries.open_masks())
 
     def _keep(self, read: Read, entries: Entries) -> None:
         """Keep entries that wait for the consumers of their keys: these may be ready soon."""
@@ -393,7 +436,7 @@ class Reading:
         self._one_by_one = False
         if read.kind == "sequential":
             self.position = max(self.position, read.start + 1)
-        self._acking.leave_out(read.start)
+        self._acking.leave_out([(read.start, read.start + 1)])
 
     def _forget_failure(self) -> None:
         """Forget the error of an earlier position, so that reads continue at the new one."""

@@ -255,7 +255,7 @@ class Resetting:
         self._expect()
         self._acking.forget()
         self._acking.elsewhere = ()
-        self._reading.position = target
+        self._reading.put(target)
         self._forwarded = target
 
     def _forward(self, acked_to: int) -> None:

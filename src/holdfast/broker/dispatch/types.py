@@ -52,6 +52,27 @@ def require_delay(delay_s: Any, of: str = "redelivery") -> None:
         )
 
 
+def require_view(subscription: str, type: str, compacted: bool, there: bool) -> None:  # noqa: A002
+    """Check that a consumer may read the compacted view, or all messages.
+
+    Args:
+        there: whether the consumers of the subscription read the compacted view.
+
+    Raises:
+        Misuse: its type has no order, or the other consumers read something else.
+    """
+    if compacted and type in ("shared", "key_shared"):
+        raise Misuse(
+            f"a {type} consumer of {subscription} cannot read the compacted view: it is for exclusive and "
+            "failover subscriptions, and for readers"
+        )
+    if compacted != there:
+        what = "the compacted view" if there else "all messages"
+        raise Misuse(
+            f"the consumers of subscription {subscription} read {what}; a new one has to read the same"
+        )
+
+
 class TopicReader(Protocol):
     """A topic, as a dispatcher reads it: ordinals in `[first, visible)`."""
 

@@ -26,6 +26,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
+from holdfast.broker.compaction.reading import CompactedReading
 from holdfast.broker.dispatch.types import Cursor, Submit, TopicReader
 from holdfast.broker.events import Event
 from holdfast.broker.events.base import Context
@@ -146,10 +147,11 @@ class VolatileSubscriptions:
             self._forget_timer(dispatcher)
         return dispatcher
 
-    async def open(self, topic: Topic, name: str | None, start: Start) -> Dispatcher:
+    async def open(self, topic: Topic, name: str | None, start: Start, compacted: bool = False) -> Dispatcher:
         """Return the dispatcher of a subscription, which begins at `start` if it is new.
 
-        None as the name: a subscription of one reader.
+        None as the name: a subscription of one reader. `compacted`: the start may be a place that only the
+        compacted view has.
 
         Raises:
             NotFound: the topic was deleted.
@@ -157,14 +159,16 @@ class VolatileSubscriptions:
         found = None if name is None else self.find(topic, name)
         if found is not None:
             return found
-        place = await topic.place(start)
+        reading = CompactedReading(topic) if compacted else topic
+        place = await reading.place(start)
         if topic.id not in self._broker.topics:
             raise NotFound(f"{topic.name} was deleted meanwhile; open it again")
         found = None if name is None else self.find(topic, name)
         if found is not None:
             return found  # created by another caller meanwhile
         self._opened += 1
-        cursor = VolatileSubscription(topic, -self._opened, name or f"reader-{self._opened}", place)
+        of = (-self._opened, name or f"reader-{self._opened}", place)
+        cursor = VolatileSubscription(reading, *of)
         dispatcher = self._serve(topic, cursor, cursor.submit)
         if name is not None:
             topic.volatile[name] = dispatcher

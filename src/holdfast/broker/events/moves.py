@@ -193,7 +193,8 @@ class RingTrim(Event, frozen=True):
                 each.acks.advance(floor)
                 state.touch(each)
                 context.notices.append(SubscriptionMoved(each, each.reset_number, each.acks.acked_to))
-        old = [info for info in topic.ledgers if info.sealed and info.end <= floor]
+        kept = floor if topic.compaction is None else topic.compaction.keeps(floor)
+        old = [info for info in topic.ledgers if info.sealed and info.end <= kept]
         if old:
             context.notices.append(LedgersGone(topic, state.drop_ledgers(topic, len(old))))
         if dropped:

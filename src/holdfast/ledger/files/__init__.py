@@ -1,5 +1,6 @@
 """Files of a data directory: read, publish, rebuild, check and copy them."""
 
+from holdfast.ledger.files.compacted import ViewEntry, ViewFile
 from holdfast.ledger.files.table import (
     RUN_ENTRIES,
     Publications,
@@ -9,6 +10,7 @@ from holdfast.ledger.files.table import (
     read_schemas,
     read_table,
     read_table_file,
+    read_table_view,
     table_path,
     view_path,
 )
@@ -17,11 +19,14 @@ __all__ = [
     "RUN_ENTRIES",
     "Publications",
     "TableEntry",
+    "ViewEntry",
+    "ViewFile",
     "directory_incarnation",
     "name_in",
     "read_schemas",
     "read_table",
     "read_table_file",
+    "read_table_view",
     "table_path",
     "view_path",
 ]

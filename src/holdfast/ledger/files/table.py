@@ -8,6 +8,9 @@ Both are written only after `visible` has advanced, so nothing in them is ever t
 A topic with schemas has a third file, the *schemas*. It is replaced before the view, so a reader that sees a
 message finds its schema.
 
+Each compacted view of a topic has a file, too (`compacted`). It is written before a table names it, and
+removed when no table does.
+
 A reader plans once from both, reads nothing beyond the plan, and compares `first` again after it has opened
 its files. Damage below visible is damage, never a torn tail.
 """
@@ -19,13 +22,24 @@ import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
 
 import msgspec
+from pyroaring import BitMap64
 
-from holdfast._core import TopicView, TopicViewReader, open_block, seal_block
+from holdfast._core import TopicView, TopicViewReader
 from holdfast.errors import Corrupt, HoldfastError, NotFound
-from holdfast.ledger.layout import BLOCK_HEADER, FORMAT, NEW, TOPICS, BlockKind, read_file_header
+from holdfast.ledger.files.compacted import (
+    ENDING,
+    View,
+    ViewEntry,
+    ViewFile,
+    compacted_path,
+    read_view,
+    stem_and_number,
+    write_view,
+)
+from holdfast.ledger.files.parts import WRITTEN_ANEW, read_part, write_part
+from holdfast.ledger.layout import FORMAT, NEW, TOPICS, read_file_header
 from holdfast.ledger.ledgers import LedgerTable
 
 SCHEME = b"persistent://"
@@ -34,9 +48,7 @@ NAME_BYTES_MAX = 4096
 RUN_ENTRIES = 4096
 VERSION_MAX = (1 << 64) - 1
 """The last version of a table; the next one is 1 again."""
-MADE_HERE = (".view", ".table", ".table" + NEW, ".schemas", ".schemas" + NEW)
-Content = TypeVar("Content", bound=msgspec.Struct)
-WRITTEN_ANEW = "no message is lost: start or restart the broker, which writes it again"
+MADE_HERE = (".view", *(each + end for each in (".table", ".schemas", ENDING) for end in ("", NEW)))
 
 
 class TableEntry(msgspec.Struct, array_like=True, frozen=True):
@@ -58,6 +70,8 @@ class TopicTable(msgspec.Struct, array_like=True, frozen=True):
     incarnation: bytes
     version: int
     ledgers: tuple[TableEntry, ...]
+    views: tuple[ViewEntry, ...] = ()
+    """The compacted views that are kept, the newest first."""
 
 
 class TopicSchemas(msgspec.Struct, array_like=True, frozen=True):
@@ -66,6 +80,12 @@ class TopicSchemas(msgspec.Struct, array_like=True, frozen=True):
     name: str
     incarnation: bytes
     schemas: tuple[bytes, ...]
+
+
+def read_table_view(directory: Path, table: TopicTable, entry: ViewEntry) -> tuple[ViewFile, BitMap64]:
+    """Read the file of a view that a table names. Raises like `read_view`."""
+    path = directory / compacted_path(_stem(table.name), entry.number)
+    return read_view(path, table.name, table.incarnation, entry)
 
 
 def table_path(name: str) -> str:
@@ -107,15 +127,17 @@ def view_path(topic: int) -> str:
 class _Shown:
     """A topic that is published."""
 
-    __slots__ = ("extent", "schemas", "table", "view")
+    __slots__ = ("extent", "schemas", "table", "view", "views")
 
     def __init__(self, view: TopicView, table: TopicTable) -> None:
         self.view = view
         self.table = table
-        self.extent: tuple[int, int, int, int] | None = None
+        self.extent: tuple[object, ...] | None = None
         """A summary of the table's contents: it is compared for every frame that publishes."""
         self.schemas = 0
         """How many versions of schemas are published."""
+        self.views: set[int] = set()
+        """Numbers of the compacted views whose files are written."""
 
 
 class Publications:
@@ -145,8 +167,9 @@ class Publications:
         visible: int,
         state: str = "live",
         schemas: Sequence[bytes] = (),
+        views: Sequence[View] = (),
     ) -> None:
-        """Publish the current state of a topic."""
+        """Publish the current state of a topic; `views` are those that are kept, the newest first."""
         shown = self._shown.get(topic)
         if shown is None:
             version = self._last_version(topic, name)  # before the view is opened for writing
@@ -157,24 +180,45 @@ class Publications:
             if version == 0:  # readers that find the new table must not find an empty view
                 shown.view.publish(incarnation, min(ledgers.first, visible), visible, 1, state)
         if shown.schemas != len(schemas):  # they are only ever added
-            self._write(schemas_path(name), len(schemas), TopicSchemas(name, incarnation, tuple(schemas)))
+            content = TopicSchemas(name, incarnation, tuple(schemas))
+            write_part(self._directory / schemas_path(name), len(schemas), content)
             shown.schemas = len(schemas)
         last = ledgers.last
-        extent = (ledgers.first, len(ledgers), 0 if last is None else last.id, self._rewritten())
+        numbers = tuple(each.number for each in views)
+        extent = (ledgers.first, len(ledgers), 0 if last is None else last.id, self._rewritten(), numbers)
         if shown.extent != extent:
-            self._renew(shown, ledgers)
+            for each in views:
+                if each.number not in shown.views:
+                    write_view(self._path_of(name, each.number), name, incarnation, each)
+                    shown.views.add(each.number)
+            self._renew(shown, ledgers, views)
             shown.extent = extent
         shown.view.publish(incarnation, min(ledgers.first, visible), visible, shown.table.version, state)
+        if len(shown.views) > len(views):  # after the table that does not name them
+            self._remove_views(shown, numbers)
 
-    def _renew(self, shown: _Shown, ledgers: LedgerTable) -> None:
+    def _path_of(self, name: str, view: int) -> Path:
+        return self._directory / compacted_path(_stem(name), view)
+
+    def _remove_views(self, shown: _Shown, kept: Sequence[int] = ()) -> None:
+        for number in shown.views.difference(kept):
+            self._path_of(shown.table.name, number).unlink(missing_ok=True)
+            shown.views.discard(number)
+
+    def _renew(self, shown: _Shown, ledgers: LedgerTable, views: Sequence[View]) -> None:
         entries = tuple(
             TableEntry(each.id, each.file, self._generation(each.file), each.first, each.opened_time)
             for each in ledgers
         )
-        if shown.table.ledgers != entries or shown.extent is None:  # the old table may be damaged
+        kept = tuple(
+            ViewEntry(each.number, each.horizon, each.file, self._generation(each.file) if each.file else 0)
+            for each in views
+        )
+        now = (shown.table.ledgers, shown.table.views)
+        if now != (entries, kept) or shown.extent is None:  # the old table may be damaged
             version = next_version(shown.table.version)
-            shown.table = msgspec.structs.replace(shown.table, version=version, ledgers=entries)
-            self._write(table_path(shown.table.name), version, shown.table)
+            shown.table = msgspec.structs.replace(shown.table, version=version, ledgers=entries, views=kept)
+            write_part(self._directory / table_path(shown.table.name), version, shown.table)
 
     def gone(self, topic: int) -> None:
         """Tell readers that a topic was deleted, and delete its files."""
@@ -183,6 +227,7 @@ class Publications:
             shown.view.publish(shown.table.incarnation, 0, 0, shown.table.version, "gone")
             for path in (table_path(shown.table.name), schemas_path(shown.table.name)):
                 (self._directory / path).unlink(missing_ok=True)
+            self._remove_views(shown)
         (self._directory / view_path(topic)).unlink(missing_ok=True)
 
     def is_there(self, topic: int) -> bool:
@@ -199,15 +244,15 @@ class Publications:
         """
         kept = {view_path(each) for each in topics}
         kept |= {path(each) for path in (table_path, schemas_path) for each in topics.values()}
+        stems = {_stem(name): self._shown.get(each) for each, name in topics.items()}
         for each in list(os.scandir(self._directory / TOPICS)):
             if each.name.endswith(MADE_HERE) and f"{TOPICS}/{each.name}" not in kept:
+                view = stem_and_number(each.name)
+                if view is not None and (stem := f"{TOPICS}/{view[0]}") in stems:
+                    shown = stems[stem]
+                    if shown is None or view[1] in shown.views:  # not published yet, or kept
+                        continue
                 Path(each.path).unlink(missing_ok=True)
-
-    def _write(self, file: str, version: int, content: TopicTable | TopicSchemas) -> None:
-        path = self._directory / file
-        new = path.with_name(path.name + NEW)
-        new.write_bytes(seal_block(BlockKind.PART, version, 0, msgspec.msgpack.encode(content)))
-        new.replace(path)
 
     def _last_version(self, topic: int, name: str) -> int:
         """Return the last version, at least any that a reader has seen."""
@@ -268,7 +313,7 @@ def read_table(directory: Path, name: str) -> TopicTable:
 
 def read_table_file(path: Path) -> TopicTable:
     """Read the table in a file of `topics/`. Raises NotFound, Corrupt."""
-    return _read(path, TopicTable)
+    return read_part(path, TopicTable)
 
 
 def read_schemas(directory: Path, name: str, incarnation: bytes) -> tuple[bytes, ...]:
@@ -279,7 +324,7 @@ def read_schemas(directory: Path, name: str, incarnation: bytes) -> tuple[bytes,
     """
     path = directory / schemas_path(name)
     try:
-        found = _read(path, TopicSchemas)
+        found = read_part(path, TopicSchemas)
     except NotFound:
         return ()
     except Corrupt as error:
@@ -287,20 +332,6 @@ def read_schemas(directory: Path, name: str, incarnation: bytes) -> tuple[bytes,
     if found.name != name:
         raise Corrupt(f"{path} has the schemas of {found.name}, not of {name}; {WRITTEN_ANEW}")
     return found.schemas if found.incarnation == incarnation else ()  # else of a topic that was deleted
-
-
-def _read(path: Path, kind: type[Content]) -> Content:
-    try:
-        data = path.read_bytes()
-    except FileNotFoundError:
-        raise NotFound(f"{path} does not exist") from None
-    block = open_block(data)
-    try:
-        if isinstance(block, str) or block[0] != BlockKind.PART:
-            raise msgspec.DecodeError(f"its block is wrong ({block})")
-        return msgspec.msgpack.decode(data[BLOCK_HEADER : BLOCK_HEADER + block[3]], type=kind)
-    except (msgspec.MsgspecError, UnicodeError) as error:
-        raise Corrupt(f"{path} does not decode: {error}; {WRITTEN_ANEW}") from error
 
 
 def directory_incarnation(directory: Path) -> bytes:

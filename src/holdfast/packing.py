@@ -1,4 +1,4 @@
-"""Open compressed payloads of Pulsar's clients with Arrow's codecs.
+"""Open compressed payloads of Pulsar's clients: ZLIB, and with Arrow's codecs LZ4, ZSTD and SNAPPY.
 
 A producer says how long the payload was. The payload is used only if the bytes open to exactly that size. A
 codec fills a buffer of the given size, and the part that it does not fill would be memory of this process.
@@ -9,8 +9,6 @@ from __future__ import annotations
 import zlib
 from functools import cache
 from typing import Any
-
-import pyarrow as pa
 
 from holdfast._core import lz4_size
 
@@ -28,15 +26,23 @@ class Unpackable(ValueError):
 
 
 @cache
+def _arrow() -> Any:
+    """Return Arrow's module, which few brokers need; they start without it."""
+    import pyarrow as pa
+
+    return pa
+
+
+@cache
 def _codec(name: str) -> Any:
-    return pa.Codec(name)
+    return _arrow().Codec(name)
 
 
 def unpack(compression: int, size: int, payload: bytes | bytearray) -> Any:
     """Return the payload as its producer had it: a buffer of `size` bytes.
 
     Raises:
-        Unpackable: it does not open, or not to this size.
+        Unpackable: it does not open, or not to this size; or pyarrow is missing, which the text says.
         MemoryError: this process has no memory now. The payload may be sound.
     """
     name = NAMES.get(compression)
@@ -45,10 +51,17 @@ def unpack(compression: int, size: int, payload: bytes | bytearray) -> Any:
     if size > SIZE_MAX:
         raise Unpackable(f"its payload would have {size} bytes; the limit is {SIZE_MAX}")
     try:
-        if compression == 1:
-            return _exact("lz4_raw", size, payload, lz4_size(bytes(payload)))
         if compression == 2:
             return _zlib(size, payload)
+    except zlib.error as error:
+        raise Unpackable(f"its {name} payload does not open: {error}") from None
+    try:
+        pa = _arrow()
+    except ImportError:
+        raise Unpackable(f"its {name} payload needs the package pyarrow; install it") from None
+    try:
+        if compression == 1:
+            return _exact("lz4_raw", size, payload, lz4_size(bytes(payload)))
         if compression == 3:
             told = zstd_size(payload)
             return _stream(size, payload) if told is None else _exact("zstd", size, payload, told)
@@ -57,7 +70,7 @@ def unpack(compression: int, size: int, payload: bytes | bytearray) -> Any:
         return _exact("snappy", size, payload, snappy_size(payload))
     except MemoryError:
         raise  # Arrow's MemoryError is an ArrowException, too
-    except (OSError, zlib.error, pa.ArrowException) as error:
+    except (OSError, pa.ArrowException) as error:
         raise Unpackable(f"its {name} payload does not open: {error}") from None
 
 
@@ -77,6 +90,7 @@ def _zlib(size: int, payload: bytes | bytearray) -> bytes:
 
 def _stream(size: int, payload: bytes | bytearray) -> bytes:
     """Open piece by piece, so that a wrong size costs no memory."""
+    pa = _arrow()
     source, found = pa.CompressedInputStream(pa.py_buffer(payload), "zstd"), bytearray()
     while len(found) <= size and (piece := source.read(min(_PIECE, size + 1 - len(found)))):
         found += piece
