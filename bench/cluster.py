@@ -23,7 +23,7 @@ from bench.server_ours import BATCH
 from bench.server_process import ServerProcess, found
 from holdfast.demo.cluster.nodes import lacks
 from holdfast.errors import HoldfastError
-from holdfast.group import FRAME_BYTES
+from holdfast.group.cpg.outbox import BATCH_BYTES
 
 CONTESTANTS: tuple[Any, ...] = (OurCluster, NatsThree, RabbitThree)
 PARTS = ("rates", "limits", "hand-over", "fail-over", "join", "peers")
@@ -153,11 +153,10 @@ class Run:
         """Measure what only a cluster of ours has, and the limits of its Corosync."""
         options, report = self.options, self.report
         for size in options.sizes if "limits" in self.parts else ():
-            message = max(FRAME_BYTES, BATCH * size)  # as much as a broker puts into one of CPG's
-            each = message / size
+            each = BATCH_BYTES / size  # as much as a member puts into one of CPG's messages
             window = max(2, int(CHUNK * DEPTH / each))
             group = f"raw-{next(self.numbers)}"
-            load = cluster_raw.measure(cluster.rig.nodes, group, message, options.seconds, window)
+            load = cluster_raw.measure(cluster.rig.nodes, group, BATCH_BYTES, options.seconds, window)
             self.limit(CPG, size, load.messages * each / load.seconds)
         if "hand-over" in self.parts:
             report.hand_overs.append(cluster_moves.hand_overs(cluster, 3 if options.quick else HAND_OVERS))
