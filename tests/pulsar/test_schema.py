@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
 from functools import partial
+from pathlib import Path
 from typing import Any
 
+import pytest
+
+from tests.kit import KIT, module_command
+from tests.kit.served import Served, served
 from tests.kit.server.wire_programs import refused
 from tests.kit.server.wire_world import program, pulsar
 
@@ -107,3 +114,30 @@ def test_a_consumer_may_be_first(client: Any, topic: str) -> None:
         lambda: client.subscribe(f"{topic}-used", "s", schema=pulsar.schema.StringSchema()),
     )
     assert client.subscribe(f"{topic}-used", "s") is not None
+
+
+# -- rules, which users set over HTTP ------------------------------------------------------------------
+
+
+def run(server: Served, name: str) -> None:
+    """Run a program of tests/kit/server/schema_programs.py to its end."""
+    command = [*module_command(KIT / "server/schema_programs.py"), name, server.url, server.http_url]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 0, f"{ended.stdout[-2000:]}{ended.stderr[-3000:]}{server.logs()[-3000:]}"
+
+
+@pytest.mark.parametrize(
+    "name", ["auto_update", "strategy_of_the_namespace", "misused_strategies", "enforcement"]
+)
+def test_rules(name: str, tmp_path: Path) -> None:
+    """Each refusal is an IncompatibleSchema, and the client's log has the reason."""
+    with served(tmp_path, http=True) as server:
+        run(server, name)
+
+
+def test_rules_after_a_kill(tmp_path: Path) -> None:
+    with served(tmp_path, http=True) as server:
+        run(server, "ruled_before_a_restart")
+        server.end(signal.SIGKILL)
+    with served(tmp_path, http=True) as server:
+        run(server, "ruled_after_a_restart")
