@@ -67,7 +67,7 @@ class Told:
         return self.client.create_producer(topic, **given)
 
     def refused(self, work: Callable[[], Any], *words: str) -> None:
-        """Require that a call is refused because of a schema, with these words in the log."""
+        """Require that a schema is refused, with these words in the log."""
         before = len(self._log.read_text())
         refused(work, INCOMPATIBLE)
         told = self._log.read_text()[before:]
