@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
 
@@ -50,17 +50,42 @@ def limits(broker: Broker, topic: Topic) -> Limits:
     return Limits(roll_bytes, roll_entries, found.roll_age_s or 0.0, found.ttl_s or 0.0)
 
 
-def levels(broker: Broker, topic: Topic) -> dict[str, Level]:
-    """Return the place of each policy's value that applies to a topic; without those that have none."""
-    own, above = topic.state.policies.fields(), broker.machine.state.inherited(topic.state).fields()
-    found: dict[str, Level] = {}
-    for name, value in broker.limiting.of(topic).fields().items():
-        if value is not None:
-            found[name] = "broker" if above[name] is own[name] is None else _NAMES[own[name] is None]
+class PolicyValue(NamedTuple):
+    """A policy of a topic or a namespace."""
+
+    own: Any
+    """The value that is set there; None: none is."""
+    applied: Any
+    """The value that applies, to topics without their own; None: none does."""
+    level: Level | None
+    """The place of the value that applies."""
+
+
+def of_topic(broker: Broker, topic: Topic) -> dict[str, PolicyValue]:
+    """Return all policies of a topic."""
+    above = broker.machine.state.inherited(topic.state)
+    return _values({"topic": topic.state.policies, "namespace": above, "broker": broker.limiting.least})
+
+
+def of_namespace(broker: Broker, name: str) -> dict[str, PolicyValue]:
+    """Return all policies of a namespace.
+
+    Raises:
+        NotFound: the namespace does not exist.
+    """
+    own = broker.machine.state.namespaces.require(name)
+    return _values({"namespace": own, "broker": broker.limiting.least})
+
+
+def _values(levels: dict[Level, Policies]) -> dict[str, PolicyValue]:
+    """Return the first value of each policy, in the order of the levels."""
+    tables = [(level, policies.fields()) for level, policies in levels.items()]
+    found: dict[str, PolicyValue] = {}
+    for name, own in tables[0][1].items():
+        given = ((level, values[name]) for level, values in tables if values[name] is not None)
+        level, applied = next(given, (None, None))
+        found[name] = PolicyValue(own, applied, level)
     return found
-
-
-_NAMES: tuple[Level, Level] = ("topic", "namespace")
 
 
 def policies_of_new(broker: Broker, full: str, policies: Policies) -> Policies:

@@ -1,15 +1,18 @@
-"""`holdfast broker stats|options`: figures and settings of a running server."""
+"""`holdfast broker stats|options|quotas`: figures, settings and quotas of a running server."""
 
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.cli.asking import asking_command, server_of
 from holdfast.cli.data import short
 from holdfast.cli.output import tell
 from holdfast.cli.parsing import Subparsers
 from holdfast.formatting import plural, size_words, text_table
+
+if TYPE_CHECKING:
+    from holdfast.cli.remote_http import Http
 
 COUNTED = ("brk_topics_count", "brk_in_rate", "brk_out_rate", "brk_msg_backlog")
 SETTINGS = "/admin/v2/brokers/configuration"
@@ -25,6 +28,11 @@ NAME=VALUE. In a cluster a change applies to all members. It outlives restarts,
 until --restore NAME lets the configuration apply again. With --all, shows all
 settings that apply, without secrets; the others need a restart."""
 
+QUOTAS = """\
+Compares the backlogs of topics with their quotas now, instead of at the next
+turn of housekeeping, and lists the topics whose producers are stopped. A member
+of a cluster checks the topics that it owns."""
+
 
 def add(nouns: Subparsers) -> None:
     noun = nouns.add_parser("broker", help="show figures and settings of a server, and change settings")
@@ -35,6 +43,7 @@ def add(nouns: Subparsers) -> None:
     parser.add_argument("values", nargs="*", metavar="NAME=VALUE", type=assignment)
     parser.add_argument("--restore", action="append", default=[], metavar="NAME", help="as configured")
     parser.add_argument("--all", action="store_true", help="also settings that need a restart")
+    asking_command(verbs, "quotas", "check backlog quotas now", QUOTAS, quotas)
 
 
 def assignment(text: str) -> tuple[str, str]:
@@ -56,15 +65,47 @@ def stats(options: argparse.Namespace) -> int:
     namespaces = http.get("/admin/v2/broker-stats/metrics")
     answer, words = {"load": load, "namespaces": namespaces}, lines(load, namespaces)
     if options.topics:
-        answer["topics"] = {
-            topic: stats
-            for bundles in http.get("/admin/v2/broker-stats/topics").values()
-            for kinds in bundles.values()
-            for topics in kinds.values()
-            for topic, stats in topics.items()
-        }
+        answer["topics"] = topics_of(http)
         words += topic_lines(answer["topics"])
     return tell(options, answer, "\n".join(words))
+
+
+def topics_of(http: Http) -> dict[str, dict[str, Any]]:
+    """Return the stats of the topics that a server owns, by name."""
+    return {
+        topic: stats
+        for bundles in http.get("/admin/v2/broker-stats/topics").values()
+        for kinds in bundles.values()
+        for topics in kinds.values()
+        for topic, stats in topics.items()
+    }
+
+
+def quotas(options: argparse.Namespace) -> int:
+    http = server_of(options)
+    http.get("/admin/v2/brokers/backlog-quota-check")
+    found = {name: each for name, each in topics_of(http).items() if each["backlogExceeded"]}
+    answers = [
+        {
+            "name": name,
+            "backlog_bytes": each["backlogSize"],
+            "quota_bytes": max(0, each["backlogQuotaLimitSize"]),
+            "oldest_s": each["oldestBacklogMessageAgeSeconds"],
+            "quota_s": max(0, each["backlogQuotaLimitTime"]),
+        }
+        for name, each in sorted(found.items())
+    ]
+    rows = [
+        (
+            short(each["name"]),
+            size_words(each["backlog_bytes"]),
+            size_words(each["quota_bytes"]) if each["quota_bytes"] else "-",
+            *(f"{each[name]} s" if each[name] > 0 else "-" for name in ("oldest_s", "quota_s")),
+        )
+        for each in answers
+    ]
+    head = ("TOPIC", "BACKLOG", "QUOTA", "OLDEST", "QUOTA BY AGE")
+    return tell(options, answers, "\n".join(text_table(head, rows)) if rows else "no topic exceeds its quota")
 
 
 def topic_lines(topics: dict[str, dict[str, Any]]) -> list[str]:

@@ -86,6 +86,11 @@ async def served(options: argparse.Namespace, work: Work, makes: bool) -> int:
         return await work(broker, options)
 
 
+def is_remote(broker: Broker) -> bool:
+    """Return whether a command runs against a server, and not in a directory."""
+    return hasattr(broker, "http")
+
+
 def server_url(options: argparse.Namespace) -> str | None:
     """The server that was named; else the environment's, if no directory was named anywhere."""
     given: str | None = options.server

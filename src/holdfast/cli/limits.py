@@ -5,25 +5,26 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from holdfast.cli import parsing, partitioning
+from holdfast.cli import parsing, partitioning, settings
 from holdfast.cli.data import data_command, find_topic
 from holdfast.cli.output import tell
 from holdfast.cli.parsing import Subparsers, size
 from holdfast.cli.positions import span
-from holdfast.formatting import text_table
 
 if TYPE_CHECKING:
     from holdfast.broker import Broker
 
 OF_TOPIC = """\
-Shows the limits of a topic: those set for it, and those that apply. With options,
-changes them at once. The value 0 is without limit; `default` lets that of the
-namespace apply. With --data, the options of a server are not known."""
+Shows the limits of a topic: those set for it, those that apply, and their place.
+With options, changes them at once. The value 0 is without limit; `default` lets
+that of the namespace or the broker apply. With --data, the options of a server
+are not known."""
 
 OF_NAMESPACE = """\
-Shows the limits of a namespace, for topics without their own. With options,
-changes them at once. The value 0 is without limit; `default` lets that of the
-broker apply."""
+Shows the limits of a namespace, for topics without their own, and those that
+apply to them. With options, changes them at once. The value 0 is without limit;
+`default` lets that of the broker apply. With --data, the options of a server are
+not known."""
 
 ACTIONS = {
     "hold": "producer_request_hold",
@@ -132,28 +133,24 @@ async def of_topic(broker: Broker, options: argparse.Namespace) -> int:
     names, given = partitioning.names_of(broker, full), _given(options)
     for each in names if given else ():
         await broker.admin.set_limits(each, **given)
-    own, applied = (broker.admin.limits(names[0], applied=each) for each in (False, True))
-    rows = [
-        (name, _word(own[name], "-"), _word(applied[name], "as the server has it"))
-        for name in OPTIONS
-        if name != "topics_max"
-    ]
-    lines = [f"topic {full}", *text_table(("LIMIT", "SET HERE", "APPLIES"), rows)]
-    return tell(options, {"name": full, "limits": own, "applied": applied}, "\n".join(lines))
+    limits = [name for name in OPTIONS if name != "topics_max"]
+    return _tell(broker, options, f"topic {full}", names[0], limits)
 
 
 async def of_namespace(broker: Broker, options: argparse.Namespace) -> int:
     if given := _given(options):
         await broker.admin.set_limits(options.name, **given)
-    own = broker.admin.limits(options.name)
-    rows = [(name, _word(own[name], "as the broker has it")) for name in OPTIONS]
-    lines = [f"namespace {options.name}", *text_table(("LIMIT", "SET HERE"), rows)]
-    return tell(options, {"name": options.name, "limits": own}, "\n".join(lines))
+    return _tell(broker, options, f"namespace {options.name}", options.name, [*OPTIONS])
 
 
-def _word(value: Any, none: str) -> str:
-    if value is None:
-        return none
+def _tell(broker: Broker, options: argparse.Namespace, title: str, of: str, names: list[str]) -> int:
+    shown, lines = settings.table(broker, of, names, _word)
+    applied, places = shown.pop("applied"), shown.pop("from")
+    answer = {"name": title.partition(" ")[2], "limits": shown, "applied": applied, "from": places}
+    return tell(options, answer, "\n".join([title, *lines]))
+
+
+def _word(value: Any) -> str:
     if isinstance(value, str):
         return SHORT.get(value, value)
-    return "no limit" if value == 0 else f"{value:g}" if isinstance(value, float) else str(value)
+    return "no limit" if value == 0 else settings.word(value)

@@ -8,22 +8,19 @@ from __future__ import annotations
 
 import math
 from datetime import datetime
-from types import SimpleNamespace
 from typing import Any
 
 from holdfast import errors
 from holdfast._core import TopicMessage
 from holdfast.broker import AutoCreation, LedgerStats, SubscriptionStats, TopicStats
-from holdfast.cli.parsing import Usage
 from holdfast.cli.positions import Place
 from holdfast.cli.remote_exchanges import RemoteExchanges
 from holdfast.cli.remote_http import Http, due_of, milliseconds, path_of, quoted, restored
-from holdfast.cli.remote_rights import RemoteRights, delayed_of, lives_of, set_delayed, set_lives
+from holdfast.cli.remote_rights import RemoteRights
 from holdfast.client import LATEST, Client, Consumer, Producer, Reader
 from holdfast.ids import MessageId
 from holdfast.names import no_subscription, topic_name
 
-MB = 1 << 20
 READ_MAX = 1000
 """Messages that the server may send before they are read."""
 
@@ -177,13 +174,11 @@ class RemoteAdmin(RemoteExchanges, RemoteRights):
         )
 
     async def create_topic(self, name: str, *, unreplicated: bool = False, **policies: Any) -> None:
-        require_remote(policies)
         self._http.send("PUT", path_of(name), **({"unreplicated": "true"} if unreplicated else {}))
         if policies:
             await self.set_policies(name, **policies)
 
     async def create_partitioned_topic(self, name: str, partitions: int, **policies: Any) -> None:
-        require_remote(policies)
         self._http.send("PUT", path_of(name) + "/partitions", partitions)
         if policies:
             await self.set_policies(name, **policies)
@@ -219,61 +214,6 @@ class RemoteAdmin(RemoteExchanges, RemoteRights):
 
     async def truncate(self, name: str) -> None:
         self._http.send("DELETE", path_of(name) + "/truncate")
-
-    def policies(self, name: str) -> SimpleNamespace:
-        kept = self._http.get(path_of(name) + "/retention")
-        minutes, size = (kept["retentionTimeInMinutes"], kept["retentionSizeInMB"]) if kept else (None, None)
-        return SimpleNamespace(
-            retention_s=minutes if minutes is None or minutes < 0 else minutes * 60.0,
-            retention_bytes=size if size is None or size < 0 else size * MB,
-            ttl_s=self._http.get(path_of(name) + "/messageTTL"),
-            deduplication=self._http.get(path_of(name) + "/deduplicationEnabled"),
-            ring_entries=(ring := self._http.get(path_of(name) + "/ring"))["entries"],
-            ring_bytes=ring["bytes"],
-            last_value=self._http.get(path_of(name) + "/lastValue"),
-            **delayed_of(self._http.get(path_of(name) + "/delayedDelivery")),
-            **lives_of(self._http, path_of(name)),
-            **dict.fromkeys(NOT_REMOTE),
-        )
-
-    async def set_policies(self, name: str, **policies: Any) -> None:
-        require_remote(policies)
-        at = path_of(name)
-        if {"retention_bytes", "retention_s"} & policies.keys():
-            now = self.policies(name)
-            seconds = policies.get("retention_s", now.retention_s)
-            size = policies.get("retention_bytes", now.retention_bytes)
-            if seconds is None and size is None:
-                self._http.send("DELETE", at + "/retention")
-            else:
-                # One of them alone has no limit beside it: Pulsar keeps what is within both.
-                body = {
-                    "retentionTimeInMinutes": -1 if seconds is None else math.ceil(seconds / 60),
-                    "retentionSizeInMB": -1 if size is None else math.ceil(size / MB),
-                }
-                self._http.send("POST", at + "/retention", body)
-        if "ttl_s" in policies:
-            seconds = policies["ttl_s"]
-            if seconds is None:
-                self._http.send("DELETE", at + "/messageTTL")
-            else:
-                self._http.send("POST", at + "/messageTTL", messageTTL=math.ceil(seconds))
-        if "deduplication" in policies:
-            on = policies["deduplication"]
-            method, body_ = ("DELETE", None) if on is None else ("POST", on)
-            self._http.send(method, at + "/deduplicationEnabled", body_)
-        if {"ring_entries", "ring_bytes"} & policies.keys():
-            now = self.policies(name)
-            limits = {
-                "entries": policies.get("ring_entries", now.ring_entries),
-                "bytes": policies.get("ring_bytes", now.ring_bytes),
-            }
-            self._http.send("POST", at + "/ring", limits)
-        set_lives(self._http, at, policies)
-        if "last_value" in policies:
-            on = policies["last_value"]
-            self._http.send("DELETE" if on is None else "POST", at + "/lastValue", on)
-        set_delayed(self._http, at, policies)
 
     # -- subscriptions ---------------------------------------------------------------------------------
 
@@ -366,15 +306,6 @@ class RemoteAdmin(RemoteExchanges, RemoteRights):
 
     def _message(self, path: str) -> list[TopicMessage]:
         return restored(*self._http.raw("GET", path, None, {}))
-
-
-NOT_REMOTE = {"roll_bytes": "--roll-size", "roll_entries": "--roll-entries", "roll_age_s": "--roll-age"}
-
-
-def require_remote(policies: dict[str, Any]) -> None:
-    """Refuse policies that have no path in Pulsar's interface."""
-    if given := [option for name, option in NOT_REMOTE.items() if policies.get(name) is not None]:
-        raise Usage(f"{', '.join(given)} cannot be set through a server; stop it, and use --data DIR")
 
 
 def _numbers(position: str) -> tuple[int, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from holdfast.cli import parsing
+from holdfast.cli import parsing, settings
 from holdfast.cli.data import data_command, find_subscription, find_topic
 from holdfast.cli.output import tell
 from holdfast.cli.parsing import Subparsers
@@ -29,8 +29,9 @@ each subscription must begin with the role of its consumers."""
 
 SET = """\
 Changes settings of a namespace, which apply to topics without their own. The
-value `default` restores the broker's setting. Without options, shows the
-settings."""
+value `default` restores the broker's setting. Then shows each setting: the value
+set here, the value that applies to such topics, and its place. With --data, the
+options of a server are not known."""
 
 PROPERTIES = """\
 Shows properties, or changes them: texts that programs keep here. The broker does
@@ -105,12 +106,12 @@ def pair(text: str) -> tuple[str, str]:
 
 
 async def change(broker: Broker, options: argparse.Namespace) -> int:
-    from holdfast.cli.topic import policies_of, settings_lines
+    from holdfast.cli.topic import POLICIES, SWITCHES, policies_of
 
     wanted = policies_of(options)
     if wanted:
         await broker.admin.set_namespace_policies(options.name, **wanted)
-    shown, lines = settings_lines(broker.admin.namespace_policies(options.name))
+    shown, lines = settings.table(broker, options.name, (*POLICIES, *SWITCHES))
     answer = {"name": options.name, **shown}
     return tell(options, answer, "\n".join([f"namespace {options.name}", *lines]))
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from holdfast.cli import expiring, inspecting, limits, moving, parsing, partitioning, rights, stream
+from holdfast.cli import expiring, inspecting, limits, moving, parsing, partitioning, rights, settings, stream
 from holdfast.cli.asking import asking_command, server_of
 from holdfast.cli.data import data_command, find_topic, short
 from holdfast.cli.output import print_json, tell
@@ -32,8 +32,10 @@ persistent://public/default/orders. Options that are not given follow the
 broker's settings."""
 
 SET = """\
-Changes settings of a topic. The value `default` restores the broker's setting.
-Without options, shows the settings."""
+Changes settings of a topic. The value `default` removes one, and that of the
+namespace or the broker applies. Then shows each setting: the value set here, the
+value that applies, and its place. With --data, the options of a server are not
+known."""
 
 TERMINATE = """\
 Refuses further messages of a topic; stored messages can still be consumed. This
@@ -126,7 +128,7 @@ POLICIES: dict[str, tuple[str, Any, str, str]] = {
         "SPAN",
         "time for which acknowledged entries are kept, such as 7d",
     ),
-    "ttl_s": ("--ttl", span, "SPAN", "age at which entries count as acknowledged"),
+    "ttl_s": ("--ttl", span, "SPAN", "age at which entries count as acknowledged; 0: never"),
     "roll_bytes": ("--roll-size", size, "SIZE", "size at which a ledger is sealed"),
     "roll_entries": ("--roll-entries", count, "N", "number of entries at which a ledger is sealed"),
     "roll_age_s": ("--roll-age", span, "SPAN", "age at which a ledger is sealed"),
@@ -287,19 +289,8 @@ async def change(broker: Broker, options: argparse.Namespace) -> int:
     names = partitioning.names_of(broker, full)
     for each in names if wanted else ():
         await broker.admin.set_policies(each, **wanted)
-    shown, lines = settings_lines(broker.admin.policies(names[0]))
+    shown, lines = settings.table(broker, names[0], (*POLICIES, *SWITCHES))
     return tell(options, {"name": full, **shown}, "\n".join([f"topic {full}", *lines]))
-
-
-def settings_lines(settings: Any) -> tuple[dict[str, Any], list[str]]:
-    """Return settings by name, and as lines."""
-    shown = {name: getattr(settings, name) for name in (*POLICIES, *SWITCHES)}
-    words = {
-        name: ", ".join(value) if isinstance(value, tuple) else value
-        for name, value in shown.items()
-        if value is not None
-    }
-    return shown, [f"  {name:21} {words.get(name, 'as the broker has it')}" for name in shown]
 
 
 async def terminate(broker: Broker, options: argparse.Namespace) -> int:

@@ -163,6 +163,7 @@ LISTS: tuple[str, ...] = (
 )
 LISTS += ("/internal-info", "/backlog", "/subscriptions", "/openapi.json", "/destinations", "/load-report")
 LISTS += ("/schema", "/schema/{version}", "/schemas")  # as large as the definitions that were sent
+LISTS += ("/policies", "/backlog-quota-check")  # all settings; a look at each topic
 
 
 def a_route(route: Route, count: int, large: Population) -> None:

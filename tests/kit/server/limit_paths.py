@@ -117,4 +117,21 @@ LIMIT_CASES: Cases = {
         Request("limits", json={"producers_max": 1000, "backlog_bytes": None}),
         Request("limits", 412, json={"topics_max": "few"}, expect="the limit topics_max"),
     ),
+    # -- all policies at once
+    ("GET", NS + "/policies"): (
+        Request(f"{OTHER}/policies", 200, expect=has("ttl_s", "schema_strategy", "roll_bytes")),
+        missing("policies"),
+    ),
+    ("POST", NS + "/policies"): (
+        Request(f"{OTHER}/policies", json={"roll_entries": 1000, "ttl_s": None}),
+        Request(f"{OTHER}/policies", 412, json={"ttl": 1}, expect="there is no policy 'ttl'"),
+    ),
+    ("GET", TOPIC + "/policies"): (
+        Request("policies", 200, expect=has("ttl_s", "schema_strategy", "roll_bytes")),
+        absent("policies"),
+    ),
+    ("POST", TOPIC + "/policies"): (
+        Request("policies", json={"subscription_types": ["shared"], "roll_entries": None}),
+        Request("policies", 412, json={"subscription_types": ["all"]}, expect="subscription_types"),
+    ),
 }

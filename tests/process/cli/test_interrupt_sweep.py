@@ -107,6 +107,7 @@ COMMANDS = {
     "cluster free": "orders --server SERVER",
     "top": "--server SERVER",
     "user set": "FOLDER/users ann",
+    "broker quotas": "--server SERVER",
     "user rm": "FOLDER/users bob",
     "user ls": "FOLDER/users",
     "token create": "ann --secret-file FOLDER/secret",

@@ -75,9 +75,9 @@ def test_settings(cli: Cli) -> None:
         "default",
     )
     assert (shown["retention_bytes"], shown["ttl_s"], shown["deduplication"]) == (None, None, None)
-    assert "--roll-size cannot be set through a server" in cli.complains(
-        "topic", "set", "set", "--roll-size", "1M", status=2
-    )
+    assert (shown["applied"]["ttl_s"], shown["from"]["ttl_s"]) == (0, "broker")
+    shown = cli.answer("topic", "set", "set", "--roll-size", "1M", "--subscription-types", "shared")
+    assert (shown["roll_bytes"], shown["subscription_types"]) == (1 << 20, ["shared"])
 
 
 def test_namespaces(cli: Cli) -> None:
@@ -393,7 +393,7 @@ def test_limits(cli: Cli) -> None:
     cli.says("namespace", "limits", "public/default", "--publish-rate-bytes", "default")
     words = cli.says("topic", "limits", "bounded", "--producers-max", "default", "--backlog-bytes", "0")
     rows = {row.split()[0]: row.split()[1:] for row in words.splitlines()}
-    assert rows["producers_max"] == ["-", "no", "limit"]
-    assert rows["backlog_bytes"] == ["no", "limit", "no", "limit"]
+    assert rows["producers_max"] == ["-", "no", "limit", "broker"]
+    assert rows["backlog_bytes"] == ["no", "limit", "no", "limit", "topic"]
     assert "there is no topic nothing" in cli.complains("topic", "limits", "nothing")
     assert "no/where" in cli.complains("namespace", "limits", "no/where", "--producers-max", "1")

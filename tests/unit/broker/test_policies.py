@@ -41,8 +41,8 @@ def test_where_each_value_comes_from(tmp_path: Path) -> None:
         admin = broker.admin
         await admin.set_namespace_policies("public/default", ttl_s=7.0, producers_max=2, subscriptions_max=9)
         await admin.create_topic("orders", ttl_s=5.0, ring_entries=10)
-        applied, levels = admin.applied_policies("orders"), admin.policy_levels("orders")
-        found = {name: (value, levels[name]) for name, value in applied.fields().items() if name in levels}
+        found = {name: each[1:] for name, each in admin.policy_values("orders").items()}
+        assert {name: each[0] for name, each in found.items()} == admin.applied_policies("orders").fields()
         expected: dict[str, Any] = {
             "ttl_s": (5.0, "topic"),
             "ring_entries": (10, "topic"),
@@ -53,12 +53,15 @@ def test_where_each_value_comes_from(tmp_path: Path) -> None:
             "subscription_types": (("exclusive", "shared"), "broker"),
         }
         assert {name: found[name] for name in expected} == expected
-        assert not {"ring_bytes", "last_value", "message_bytes_max"} & levels.keys(), "none has a value"
+        assert {found[each] for each in ("ring_bytes", "last_value", "message_bytes_max")} == {(None, None)}
+        above = admin.policy_values("public/default")
+        assert above["ttl_s"] == (7.0, 7.0, "namespace")
+        assert above["roll_entries"] == (None, 77, "broker")
+        assert above["ring_entries"] == (None, None, None)
         await admin.set_namespace_policies("public/default", ttl_s=None, producers_max=None)
         await admin.set_policies("orders", ttl_s=None)
-        levels = admin.policy_levels("orders")
-        assert (levels["ttl_s"], levels["producers_max"]) == ("broker", "broker")
-        assert admin.applied_policies("orders").ttl_s == 3.0
+        found = {name: each[1:] for name, each in admin.policy_values("orders").items()}
+        assert (found["ttl_s"], found["producers_max"]) == ((3.0, "broker"), (0, "broker"))
 
     options: dict[str, Any] = {"ttl_s": 3.0, "roll_entries": 77, "schema_strategy": "BACKWARD"}
     on_broker(tmp_path, work, subscription_types="shared,exclusive", **options)
@@ -91,9 +94,9 @@ def test_options_change_at_run_time(tmp_path: Path) -> None:
                 "subscription_types": "shared",
             }
         )
-        applied, levels = broker.admin.applied_policies("orders"), broker.admin.policy_levels("orders")
+        applied = broker.admin.applied_policies("orders")
         assert (applied.ttl_s, applied.schema_strategy) == (9.0, "FORWARD")
-        assert (applied.schema_enforced, levels["schema_enforced"]) == (False, "topic")
+        assert broker.admin.policy_values("orders")["schema_enforced"] == (False, False, "topic")
         assert applied.subscription_types == ("shared",)
         with pytest.raises(Misuse, match="the option schema_strategy is 'UP'"):
             await broker.membership.set_options({"schema_strategy": "UP"})

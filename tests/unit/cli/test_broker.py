@@ -77,6 +77,12 @@ def test_rm_refuses_while_something_waits(orders: Cli) -> None:
     assert orders.answer("topic", "ls") == []
 
 
+def columns(table: str) -> dict[str, list[str]]:
+    """Return the rows of a table behind its title, by the first column."""
+    rows = [re.split(r"\s{2,}", row.strip()) for row in table.splitlines()[1:]]
+    return {first: others for first, *others in rows}
+
+
 def test_settings_are_made_changed_and_shown(cli: Cli) -> None:
     cli.says("topic", "create", "orders", "--retention-time", "7d", "--ttl", "1h", "--deduplication", "yes")
     found = cli.answer("topic", "set", "orders")
@@ -86,7 +92,18 @@ def test_settings_are_made_changed_and_shown(cli: Cli) -> None:
         "topic", "set", "orders", "--ttl", "default", "--roll-size", "1M", "--deduplication", "no"
     )
     assert (found["ttl_s"], found["roll_bytes"], found["deduplication"]) == (None, 1 << 20, False)
-    assert "as the broker has it" in cli.says("topic", "set", "orders")
+    assert (found["applied"]["roll_bytes"], found["from"]["roll_bytes"]) == (1 << 20, "topic")
+    assert (found["applied"]["ttl_s"], found["from"]["ttl_s"]) == (None, "broker")
+    assert (found["applied"]["ring_bytes"], found["from"]["ring_bytes"]) == (None, None)
+    found = cli.answer("namespace", "set", "public/default", "--ttl", "2h")
+    assert (found["ttl_s"], found["applied"]["ttl_s"], found["from"]["ttl_s"]) == (7200, 7200, "namespace")
+    rows = columns(cli.says("topic", "set", "orders"))
+    assert rows["SETTING"] == ["SET HERE", "APPLIES", "FROM"]
+    assert rows["ttl_s"] == ["-", "7200", "namespace"]
+    assert rows["roll_bytes"] == ["1048576", "1048576", "topic"]
+    assert rows["deduplication"] == ["no", "no", "topic"]
+    assert rows["roll_age_s"] == ["-", "as the server has it", "broker"]
+    assert rows["ring_bytes"] == ["-", "-", "-"]
 
 
 def test_stats_tell_what_a_topic_holds(orders: Cli) -> None:
@@ -375,7 +392,10 @@ def test_limits(orders: Cli) -> None:
     shown = orders.answer("topic", "limits", "orders", "--consumers-max", "0", "--backlog-age", "default")
     assert (shown["applied"]["consumers_max"], shown["limits"]["backlog_age_s"]) == (0, None)
     assert "no limit" in orders.says("topic", "limits", "orders")
-    assert "as the broker has it" in orders.says("namespace", "limits", "public/default")
+    assert shown["from"]["consumers_max"] == "topic"
+    rows = columns(orders.says("namespace", "limits", "public/default"))
+    assert rows["consumers_max"] == ["4", "4", "namespace"]
+    assert rows["producers_max"] == ["-", "as the server has it", "broker"]
     for wrong in (
         ("--backlog-age-action", "drop"),
         ("--producers-max", "-1"),

@@ -108,6 +108,33 @@ def test_delivery_times_of_a_namespace_are_set_through_a_server(server: OnServer
     server.says("namespace", "set", "public/default", "--delayed-tick", "default")
 
 
+def test_settings_of_a_topic_with_their_places(http: HttpWorld, server: OnServer) -> None:
+    """Through a server the broker's options are known, too."""
+    name = http.topic().rpartition("/")[2]
+    server.says("namespace", "set", "public/default", "--ttl", "2h", "--roll-entries", "50")
+    found = server.answer("topic", "set", name, "--retention-time", "90s", "--roll-entries", "60")
+    assert [found["applied"][each] for each in ("ttl_s", "retention_s", "roll_entries")] == [7200, 90, 60]
+    places = [found["from"][each] for each in ("ttl_s", "retention_s", "retention_bytes", "ring_entries")]
+    assert places == ["namespace", "topic", "broker", None]
+    said = server.says("namespace", "set", "public/default", "--ttl", "default", "--roll-entries", "default")
+    rows = [" ".join(row.split()) for row in said.splitlines()]
+    assert "subscription_types - exclusive, failover, shared, key_shared broker" in rows
+    assert "ttl_s - 0 broker" in rows
+    assert "the policy roll_age_s cannot be 0" in server.complains("topic", "set", name, "--roll-age", "0")
+
+
+def test_quotas_are_checked_at_once(http: HttpWorld, server: OnServer) -> None:
+    name = http.topic(messages=20, subscription="s").rpartition("/")[2]
+    assert server.says("broker", "quotas") == "no topic exceeds its quota\n"
+    server.says("topic", "limits", name, "--backlog-bytes", "200")
+    [row] = server.answer("broker", "quotas")
+    assert row["name"] == f"persistent://public/default/{name}"
+    assert row["backlog_bytes"] > row["quota_bytes"] == 200
+    assert f"\n{name} " in server.says("broker", "quotas")
+    server.says("subscription", "clear", name, "s")
+    assert server.answer("broker", "quotas") == []
+
+
 def test_figures_of_topics_and_all_settings(http: HttpWorld, server: OnServer) -> None:
     name = delayed(http)
     assert f"\n{name} " in server.says("broker", "stats", "--topics")

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
-
 from holdfast.broker import LIMIT_POLICIES, Policies
-from holdfast.errors import Misuse
 from holdfast.server.http import limit_answers as answers
+from holdfast.server.http.all_policies import given
 from holdfast.server.http.limit_answers import AGE, SIZE, BacklogQuota, Most
 from holdfast.server.http.policies import APPLIED, policies_of_call
 from holdfast.server.http.routing import Call, Parameter, Routes
@@ -23,7 +21,6 @@ _TYPE = Parameter(
     "backlogQuotaType", "string", "The quota: by size or by age.", default=SIZE, choices=(SIZE, AGE)
 )
 Limits = dict[str, int | float | str | None]
-_TYPES = {each.name: each.type for each in msgspec.structs.fields(Policies)}
 Show = Callable[[Policies], Any]
 Read = Callable[[Any], dict[str, Any]]
 
@@ -179,21 +176,6 @@ def _limits(policies: Policies) -> Limits:
     return {name: values[name] for name in LIMIT_POLICIES}
 
 
-def _given(call: Call) -> dict[str, Any]:
-    for name in call.body:
-        if name not in LIMIT_POLICIES:
-            raise Misuse(f"there is no limit {name!r}; there are: {', '.join(LIMIT_POLICIES)}")
-    return {name: _value(name, value) for name, value in call.body.items()}
-
-
-def _value(name: str, value: Any) -> Any:
-    """Convert a value of JSON to the type of a limit."""
-    try:
-        return msgspec.convert(value, _TYPES[name])
-    except msgspec.ValidationError as error:
-        raise Misuse(f"the limit {name} cannot be {value!r}: {error}") from None
-
-
 @of_namespace("GET", "/limits", answer=Limits, refusals=(404,))
 async def namespace_limits(call: Call) -> Limits:
     """Return all limits of a namespace; null: the broker's options apply."""
@@ -203,7 +185,7 @@ async def namespace_limits(call: Call) -> Limits:
 @of_namespace("POST", "/limits", body=Limits, refusals=(404,))
 async def set_namespace_limits(call: Call) -> None:
     """Set the given limits of a namespace; null removes one."""
-    await _set_namespace(call, _given(call))
+    await _set_namespace(call, given(call.body, LIMIT_POLICIES, "limit"))
 
 
 @of_topic("GET", "/limits", query=APPLIED, answer=Limits, refusals=(404,))
@@ -215,4 +197,4 @@ async def topic_limits(call: Call) -> Limits:
 @of_topic("POST", "/limits", body=Limits, refusals=(404,))
 async def set_topic_limits(call: Call) -> None:
     """Set the given limits of a topic; null removes one."""
-    await _set_topic(call, _given(call))
+    await _set_topic(call, given(call.body, LIMIT_POLICIES, "limit"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from holdfast.broker import SECONDS_MOST, Policies
@@ -26,8 +27,8 @@ def retention_of(policies: Policies) -> Retention | None:
         return None
     seconds, size = policies.retention_s or 0, policies.retention_bytes or 0
     return Retention(
-        retention_time_in_minutes=-1 if seconds < 0 else int(seconds // 60),
-        retention_size_in_mb=-1 if size < 0 else size // _MB,
+        retention_time_in_minutes=-1 if seconds < 0 else math.ceil(seconds / 60),
+        retention_size_in_mb=-1 if size < 0 else -(-size // _MB),
     )
 
 
@@ -56,7 +57,7 @@ def ttl_of(policies: Policies) -> int | None:
     """Convert to seconds; 0: forever, None: not set."""
     if policies.ttl_s is None:
         return None
-    return 0 if policies.ttl_s >= SECONDS_MOST else int(policies.ttl_s)
+    return 0 if policies.ttl_s >= SECONDS_MOST else math.ceil(policies.ttl_s)
 
 
 def ttl_policies(seconds: int | None) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from holdfast.errors import HoldfastError
 from holdfast.server.auth.access import ROLE
 from holdfast.server.budget import Budget
 from holdfast.server.http import (
+    all_policies,
     broker_stats,
     brokers,
     bundles,
@@ -88,6 +89,7 @@ _SUBJECTS = (
     property_routes.of_namespace,
     policies.of_namespace,
     schema_routes.of_namespace,
+    all_policies.of_namespace,
     topics.of_namespace,
     topics.route,
     partition_routes.route,
@@ -103,6 +105,7 @@ _SUBJECTS = (
     policies.of_topic,
     schema_routes.route,
     schema_routes.of_topic,
+    all_policies.of_topic,
     messages.route,
     subscriptions.route,
     exchange_routes.of_namespace,
