@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from holdfast.broker.api.sessions import Sessions
     from holdfast.broker.api.stage import Stage, StageReceipt, Stages
     from holdfast.broker.broker import Broker
+    from holdfast.broker.compaction.reading import CompactedReading, messages_at
     from holdfast.broker.dispatch.dispatcher import Dispatcher
     from holdfast.broker.dispatch.pacing import Bucket
     from holdfast.broker.dispatch.types import ConsumerStats, DispatcherStats, KeyStats
@@ -85,6 +86,7 @@ _MODULES = {
     "api.sessions": "Sessions",
     "api.stage": "Stage StageReceipt Stages",
     "broker": "Broker",
+    "compaction.reading": "CompactedReading messages_at",
     "dispatch.dispatcher": "Dispatcher",
     "dispatch.types": "ConsumerStats DispatcherStats KeyStats",
     "events.notices": "NameChanged Notice PartitionsChanged PermissionsChanged PoliciesChanged ProducerGone "
@@ -146,6 +148,7 @@ __all__ = [
     "BrokerOptions",
     "BrokerStats",
     "Bucket",
+    "CompactedReading",
     "CompactionStats",
     "Consumer",
     "ConsumerStats",
@@ -194,6 +197,7 @@ __all__ = [
     "TopicStats",
     "Unloaded",
     "label",
+    "messages_at",
     "owner_of",
     "properties_size",
     "require_type",

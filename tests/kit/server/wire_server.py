@@ -22,6 +22,7 @@ from holdfast import MessageId, NoSpace
 from holdfast.broker import Broker, ConsumerStats, Notice, TopicGone
 from holdfast.broker.dispatch.reset import Resetting
 from holdfast.broker.dispatch.volatile import VolatileSubscriptions
+from holdfast.broker.events import CompactionSettle
 from holdfast.broker.topic import Topic
 from holdfast.names import topic_name
 from holdfast.server import Server, ServerOptions
@@ -81,7 +82,28 @@ class Door:
     async def counted(self, topic: str, subscription: str) -> int:
         """Return the largest count of redeliveries that a kill does not forget."""
         state = self._broker.topic(topic_name(topic)).state.subscriptions.get(subscription)
-        return 0 if state is None else max(state.counts.values(), default=0)
+        most = 0 if state is None else max(state.counts.values(), default=0)
+        await self._broker.settle()  # a note is in the state before it is durable
+        return most
+
+    async def compact(self, topic: str) -> None:
+        """Compact a topic, and wait for the end."""
+        await self._broker.admin.compact(topic, wait=True)
+
+    async def begin_compaction(self, topic: str) -> None:
+        await self._broker.admin.compact(topic)
+
+    async def compaction_state(self, topic: str) -> str:
+        return self._broker.admin.compaction(topic).state
+
+    async def settle_compaction(self, topic: str) -> None:
+        """Forget the view before the last one, as housekeeping does after a time."""
+        found, view = self._broker.topic(topic_name(topic)), self._broker.admin.compaction(topic).view
+        await self._broker.engine.submit(CompactionSettle(found.id, view))
+
+    async def first_kept(self, topic: str) -> int:
+        """Return the first ordinal that was not trimmed."""
+        return self._broker.topic(topic_name(topic)).first
 
     async def held(self, topic: str) -> list[str]:
         """Return the actions of quotas that stop the producers of a topic."""

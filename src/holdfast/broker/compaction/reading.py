@@ -127,6 +127,7 @@ class CompactedReading:
     def __init__(self, topic: Topic) -> None:
         self.topic = topic
         self._index: ViewIndex | None = None
+        self._newest: ViewIndex | None = None
         self._pinned = False
         self.gone = 0
         """How often its view was gone before it was read to the end."""
@@ -255,13 +256,26 @@ class CompactedReading:
             return self.topic.id_of(ordinal)
         return self._ids().id_of(ordinal)
 
-    def ordinal_of(self, ledger: int, entry: int) -> int | None:
-        """Return the ordinal of an entry that only the view has; `None`: it has no such entry."""
+    def extent(self, ledger: int) -> tuple[int, int] | None:
+        """Return the first ordinal and the number of entries of a ledger that only the view has."""
         index = self._current()
-        if index is None or self.topic.ledgers.find(ledger) is not None:
+        for each in () if index is None else index.view.places:
+            if each.ledger == ledger:
+                return each.first, each.entries
+        return None
+
+    async def read_last(self) -> Entries | None:
+        """Read the last entry; `None` without one.
+
+        Raises:
+            NotFound: the view was removed meanwhile.
+        """
+        last, index = self.last(), self._current()
+        if last < 0:
             return None
-        found = index.ordinal_of(ledger, entry)
-        return found if self._has(index, found, MessageId(ledger, entry)) else None
+        if index is not None and last < index.view.horizon:
+            return await self._read(index, last, 1, 1)
+        return await self.topic.read(last, 1, 1)
 
     def _ids(self) -> ViewIndex:
         index = self._current()
@@ -270,12 +284,14 @@ class CompactedReading:
         return index
 
     def _current(self) -> ViewIndex | None:
-        """Return the view that it reads, or would read; it does not move to another one."""
-        if self._pinned:
-            return self._index
+        """Return the view that it reads, or would read if that is gone; it does not move to another one."""
         compaction = self.topic.state.compaction
-        newest = None if compaction is None else compaction.view
-        return None if newest is None else ViewIndex(newest)
+        kept = () if compaction is None else compaction.kept
+        if self._pinned and (self._index is None or any(each.number == self.number for each in kept)):
+            return self._index
+        if self._newest is None or kept[:1] != (self._newest.view,):
+            self._newest = ViewIndex(kept[0]) if kept else None
+        return self._newest
 
     def last(self) -> int:
         """Return the ordinal of the last entry; −1 without one."""
@@ -312,6 +328,17 @@ class CompactedReading:
             return index.id_of(ordinal)[:2] == id[:2]
         except NotFound:
             return False
+
+
+async def messages_at(topic: Topic, view: CompactedReading | None, ordinal: int) -> int:
+    """Return the number of messages of an entry of a topic, as a reader of a view or of all sees it.
+
+    Raises:
+        NotFound: the entry was trimmed or compacted, or is not visible yet.
+    """
+    if view is None or ordinal >= topic.first:
+        return await topic.messages_at(ordinal)
+    return (await view.read(ordinal, 1, 1)).messages(0)
 
 
 def _time(to: object) -> int:

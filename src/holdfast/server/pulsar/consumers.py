@@ -166,7 +166,7 @@ class Consumers:
         broker = self._on.broker
         properties = {each.key: each.value for each in command.subscription_properties}
         subscription = await broker.ensure_subscription(
-            topic, command.subscription, self._start(command), properties
+            topic, command.subscription, self._start(command), properties, command.read_compacted
         )
         dispatcher = broker.dispatcher(topic, subscription)
         await dispatcher.reset_ended()
@@ -220,11 +220,12 @@ class Consumers:
         known = dispatcher is not None
         if dispatcher is None:
             start = self._start(command)
-            place = await topic.place(start)
+            place = await topic.place(start)  # also of a compacted reader: what lies below is in its view
             # A reader names its last message; the next one may be damaged, too.
             for each in {place, place + isinstance(start, MessageId)} & topic.damaged:
                 await topic.require_whole(each)
-            dispatcher = await broker.volatile.open(topic, command.subscription, start)
+            compacted = command.read_compacted
+            dispatcher = await broker.volatile.open(topic, command.subscription, start, compacted)
         try:
             await dispatcher.reset_ended()
             consumer = WireConsumer(

@@ -13,7 +13,15 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from holdfast._core import AckIds, Batch, encode_deliveries
-from holdfast.broker import ConsumerStats, Dispatcher, KeyShared, SubscriptionType, Topic, properties_size
+from holdfast.broker import (
+    ConsumerStats,
+    Dispatcher,
+    KeyShared,
+    SubscriptionType,
+    Topic,
+    messages_at,
+    properties_size,
+)
 from holdfast.errors import HoldfastError, Outdated
 from holdfast.ids import MessageId
 from holdfast.protocol import pulsar_pb2 as pb
@@ -69,6 +77,8 @@ class WireConsumer:
         self.priority = priority
         self.keys = keys
         self.metadata = {each.key: each.value for each in command.metadata}
+        self.compacted = command.read_compacted
+        """It reads the compacted view of the topic."""
         self.session = session
         """The session at the broker; 0: none, because the subscription is volatile."""
         self.opened_ns = connection.broker.clock.now_ns()
@@ -101,7 +111,13 @@ class WireConsumer:
         budget, size = self.connection.server.budget, SESSION_BYTES + properties_size(self.metadata)
         budget.require(size, "a consumer")
         self.ticket = self.dispatcher.add_consumer(
-            self, self.name, self.priority, self.type, keys=self.keys, session=self.session
+            self,
+            self.name,
+            self.priority,
+            self.type,
+            keys=self.keys,
+            session=self.session,
+            compacted=self.compacted,
         )
         self._attached = True
         if self.connection.stalled:
@@ -293,7 +309,7 @@ class WireConsumer:
         return task
 
     async def _ack_checked(self, ordinal: int, still_open: int, receipt: bool) -> None:
-        size = await self.topic.messages_at(ordinal)
+        size = await messages_at(self.topic, self.dispatcher.compacted, ordinal)
         known = still_open & ((1 << size) - 1)
         done = self.dispatcher.ack_all_but(ordinal, known, self.reset_number, receipt)
         if done is not None:
@@ -324,11 +340,14 @@ class WireConsumer:
 
     def _places(self, ledgers: Iterable[int]) -> _Places:
         """Return the first position of each ledger, and its number of visible entries."""
-        table, visible, places = self.topic.ledgers, self.topic.visible, {}
+        table, visible, view = self.topic.ledgers, self.topic.visible, self.dispatcher.compacted
+        places: dict[int, tuple[int, int]] = {}
         for ledger in ledgers:
             info = table.find(ledger)
             if info is not None:
                 places[ledger] = (info.first, max(0, min(info.end, visible) - info.first))
+            elif view is not None and (place := view.extent(ledger)) is not None:
+                places[ledger] = place
         return places
 
     def redeliver(self, command: pb.CommandRedeliverUnacknowledgedMessages) -> None:
