@@ -1,4 +1,4 @@
-"""Measure Key_Shared: its cost beside Shared, and what a stuck or slow consumer costs the others.
+"""Measure Key_Shared beside Shared, and beside a stuck or a slow consumer.
 
 `python -m bench.keys` prints medians of interleaved rounds, with the smallest and the largest. One embedded
 broker holds a backlog with many keys, in random order; 50 consumers receive and acknowledge it. Costs are
@@ -22,11 +22,8 @@ from typing import Literal
 from bench.broker_stations import Sample, Stopwatch
 from bench.figures import Goal, Spread, spread, table
 from holdfast import Broker
-from holdfast._core import key_hash
-from holdfast.broker.api.consumer import Consumer
-from holdfast.broker.dispatch.dispatcher import Dispatcher
-from holdfast.broker.dispatch.types import DispatchOptions
-from holdfast.broker.key_shared import KeyShared, split
+from holdfast._core import key_hash, split_keys
+from holdfast.broker import Consumer
 
 GOAL = 2.0
 """The largest cost of an entry of Key_Shared, as a multiple of Shared."""
@@ -37,7 +34,7 @@ SLOW_S = 0.02
 """A slow consumer rests so long after each message."""
 LOOK_S = 0.002
 IDLE_S = 0.5
-"""Without a further message for so long, the consumers make no progress."""
+"""Consumers that take nothing within this time make no progress."""
 TOPIC, HOT = "orders", "hot"
 Type = Literal["shared", "key_shared"]
 Odd = Literal["none", "stuck", "slow"]
@@ -56,8 +53,8 @@ class Plan:
     rounds: int = 7
     queue: int = 1000
     """Messages that a consumer has in its hands, or before it."""
-    ahead: int = DispatchOptions().ahead_entries
-    """Entries that are read ahead for consumers that cannot take them."""
+    ahead: int = 100_000
+    """Entries that the broker reads ahead for consumers that cannot take them; a test has a smaller limit."""
 
     @property
     def names(self) -> list[str]:
@@ -117,10 +114,6 @@ class Crew:
             each.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def dispatcher(self) -> Dispatcher:
-        topic = self.broker.admin._topic(self.topic)
-        return self.broker.dispatcher(topic, topic.subscriptions[self.name])
-
 
 @contextlib.asynccontextmanager
 async def crew(
@@ -168,7 +161,7 @@ class Case:
 def keys_by_consumer(plan: Plan) -> dict[str, list[str]]:
     """Return the keys of each consumer."""
     owner = [""] * 65536
-    for first, last, at in split([(name, KeyShared()) for name in plan.names]):
+    for first, last, at in split_keys(plan.names):
         owner[first : last + 1] = [plan.names[at]] * (last + 1 - first)
     found: dict[str, list[str]] = defaultdict(list)
     for number in range(plan.keys):
@@ -206,14 +199,17 @@ def rows(found: dict[str, list[Sample]]) -> list[str]:
 
 
 def goal(text: str, most: float, samples: list[Sample], base: list[Sample]) -> Goal:
-    """Judge the ratio of two costs, round by round, because a round measures both close together."""
+    """Judge the ratio of two costs.
+
+    It is computed by round, because a round measures both close together.
+    """
     ratios = [one.cpu_us / other.cpu_us for one, other in zip(samples, base, strict=True)]
     found = Spread.of(ratios)
     return Goal(f"{text}: at most {most:g}×", f"{spread(found)}×", found.median <= most)
 
 
 async def costs(broker: Broker, plan: Plan) -> list[Goal]:
-    """Print the cost of an entry, of both types and beside odd consumers; return the goals."""
+    """Print the cost of an entry in each case; return the goals."""
     others = sum(len(keys) for name, keys in keys_by_consumer(plan).items() if name != plan.names[0])
     others = others * plan.entries // plan.keys
     cases = {
@@ -255,7 +251,6 @@ async def limit(broker: Broker, plan: Plan) -> None:
     mixed = [key for at in range(each) for key in (stuck[at % len(stuck)], free[at % len(free)])]
     await publish(broker, HOT, mixed, run, plan.size)
     async with crew(broker, HOT, "key_shared", plan, "stuck") as made:
-        made.dispatcher()._table.set_ahead_max(plan.ahead)
         await made.begin()
         await made.until_idle()
         stats = broker.admin.subscription_stats(HOT, made.name).dispatch

@@ -8,9 +8,12 @@ from pathlib import Path
 import pytest
 
 from bench import keys
+from holdfast.broker.dispatch.keys import Keys
 
 
 def test_measure(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    begin = Keys.begin
+    monkeypatch.setattr(Keys, "begin", lambda self, sharing, _: begin(self, sharing, 100))
     monkeypatch.setattr(keys, "SLOW_S", 0.001)
     plan = keys.Plan(entries=400, keys=200, consumers=4, size=10, rounds=1, queue=10, ahead=100)
     goals = asyncio.run(keys.measure(str(tmp_path), plan))
