@@ -20,8 +20,17 @@ from urllib.parse import urlsplit
 from holdfast import _core
 from holdfast.arguments import checked_patience, require_text
 from holdfast.broker import StageReceipt, stage_digest
-from holdfast.client.link import AGAIN, Channel, Link, Lost, Token, error_of
-from holdfast.errors import AuthenticationFailed, Closed, Corrupt, HoldfastError, Misuse, Timeout, Unsupported
+from holdfast.client.link import AGAIN, Channel, Link, Lost, Token, refusal_of
+from holdfast.errors import (
+    AuthenticationFailed,
+    Closed,
+    Corrupt,
+    HoldfastError,
+    Misuse,
+    NotFound,
+    Timeout,
+    Unsupported,
+)
 from holdfast.formatting import plural
 from holdfast.names import topic_name
 from holdfast.protocol import COMMIT_PARTS_MAX, ENTRY_PADDING_BYTES, FRAME_PADDING_BYTES, framed
@@ -218,6 +227,30 @@ class Client:
         )
         return _progress(self._call("progress_advance", command))
 
+    def add_schema(self, topic: str, schema: bytes) -> int:
+        """Add a schema to a topic, as a producer does, and return its version.
+
+        A topic that does not exist is created. `schema` is a `Schema` of the protocol, encoded. If the topic
+        has it, nothing changes.
+
+        Raises:
+            IncompatibleSchema: it does not fit those of the topic, or producers may not add any.
+        """
+        require_text("topic", topic)
+        command = pb.CommandGetOrCreateSchema(topic=topic, schema=pb.Schema.FromString(schema))
+        told = self._call("get_or_create_schema", command).getOrCreateSchemaResponse
+        return int.from_bytes(told.schema_version, "big")
+
+    def has_schema(self, topic: str, version: int) -> bool:
+        """Return whether a topic has a schema of this version."""
+        require_text("topic", topic)
+        wanted = _counted(version, "version").to_bytes(8, "big")
+        try:
+            self._call("get_schema", pb.CommandGetSchema(topic=topic, schema_version=wanted))
+        except NotFound:
+            return False
+        return True
+
     def http_url(self) -> str:
         """Return the HTTP address of the same broker, as secure as this client's.
 
@@ -258,9 +291,10 @@ class Client:
                     )
                 sent = True
                 answer = link.ask(number, frame, deadline)
-                if answer.type != pb.BaseCommand.ERROR:
+                refusal = refusal_of(answer)
+                if refusal is None:
                     return answer
-                raise error_of(answer.error)
+                raise refusal
             except (Lost, OSError, *AGAIN) as error:
                 if isinstance(error, HoldfastError) and not isinstance(error, AGAIN):
                     raise

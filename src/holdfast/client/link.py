@@ -22,8 +22,10 @@ from holdfast.errors import (
     Corrupt,
     Denied,
     HoldfastError,
+    IncompatibleSchema,
     Misuse,
     NoQuorum,
+    NotFound,
     TooManyConnections,
 )
 from holdfast.protocol import FRAME_PADDING_BYTES, framed
@@ -39,6 +41,8 @@ _CODES: dict[int, type[HoldfastError]] = {
     pb.NotAllowedError: Misuse,
     pb.InvalidTopicName: Misuse,
     pb.ChecksumError: Corrupt,
+    pb.IncompatibleSchema: IncompatibleSchema,
+    pb.TopicNotFound: NotFound,
 }
 AGAIN = (Closed, NoQuorum, TooManyConnections)
 """The broker stops, or waits for others: ask again."""
@@ -57,6 +61,17 @@ def error_of(told: pb.CommandError) -> HoldfastError:
     if isinstance(made, type) and issubclass(made, HoldfastError):
         return made(text)
     return _CODES.get(told.error, HoldfastError)(told.message)
+
+
+def refusal_of(answer: pb.BaseCommand) -> HoldfastError | None:
+    """Return why the broker refuses a request; None: it has carried it out."""
+    if answer.type == pb.BaseCommand.ERROR:
+        return error_of(answer.error)
+    for field in ("getSchemaResponse", "getOrCreateSchemaResponse"):
+        told = getattr(answer, field)
+        if told.HasField("error_code"):
+            return error_of(pb.CommandError(error=told.error_code, message=told.error_message))
+    return None
 
 
 class Channel:
@@ -336,4 +351,4 @@ class _Answer:
         self.command: pb.BaseCommand | None = None
 
 
-__all__ = ["AGAIN", "Channel", "Link", "Lost", "Token", "error_of"]
+__all__ = ["AGAIN", "Channel", "Link", "Lost", "Token", "error_of", "refusal_of"]

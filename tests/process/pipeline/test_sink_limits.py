@@ -10,13 +10,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql.datasource import WriterCommitMessage
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from holdfast import AuthenticationFailed, Corrupt, Denied, Misuse, NotFound
+from holdfast import AuthenticationFailed, Corrupt, Denied, IncompatibleSchema, Misuse, NotFound
 from holdfast._core import parse_entry
 from holdfast.client import Client, Stage, StageReceipt
 from holdfast.pipeline.sink.rows import PIECE_BYTES, PIECE_ROWS, SHARED_BYTES, Rows
 from holdfast.pipeline.sink.writer import BatchWriter, Staged
+from holdfast.protocol import pulsar_pb2 as pb
 from tests.kit.processes import until
 from tests.kit.served import Served, served
 from tests.kit.server.auth_world import make_world, token
@@ -176,3 +177,33 @@ def test_a_copy_of_a_checkpoint_is_told(server: Served, caplog: pytest.LogCaptur
             write(server.url, options={"topic": "one", "sinkName": "same", "batchId": 1}, value=[value])
     assert [message.data() for message in read(server.url, "one")] == [b"mine"]
     assert "give one of them another sinkName" in caplog.text
+
+
+def test_versions_of_schemas(server: Served) -> None:
+    """The topic must have the schema that a row names; then its consumers can ask for it."""
+    schema = StructType([*VALUE, StructField("schemaVersion", LongType())])
+
+    def written(topic: str, *versions: int | None) -> None:
+        made = writer(server.url, schema, topic=topic)
+        columns = {"value": pa.array(["7"] * len(versions)), "schemaVersion": pa.array(versions, pa.int64())}
+        made.commit([made.write(iter([pa.RecordBatch.from_pydict(columns)]))])
+
+    kinds = [
+        pb.Schema(name="s", type=kind, schema_data=b"").SerializeToString()
+        for kind in (pb.Schema.Int32, pb.Schema.Int64)
+    ]
+    with Client(server.url) as client:
+        assert client.add_schema("typed", kinds[0]) == 0
+        written("typed", 0, None, 0)
+        with pytest.raises(
+            Misuse, match=r"schemaVersion is 1 in a row, and .*/typed has no schema of this version"
+        ):
+            written("typed", 0, 1)
+        with pytest.raises(Misuse, match="add the schema first, or leave out the column"):
+            written("typed-and-new", 0)
+        assert client.progress("typed", "s", create=True).visible == 3
+        with pytest.raises(IncompatibleSchema, match="of type INT32"):
+            client.add_schema("typed", kinds[1])
+        assert client.add_schema("typed", kinds[0]) == 0
+        assert [client.has_schema("typed", version) for version in (0, 1)] == [True, False]
+        assert not client.has_schema("missing", 0)

@@ -343,6 +343,74 @@ def test_what_is_encrypted_is_written_as_it_is() -> None:
             rows.entries(batch(value=[b"x"], encryption=[wrong]), "new", 0)
 
 
+def test_versions_of_schemas() -> None:
+    ddl = "value binary, key string, properties map<string,string>, eventTime timestamp, orderingKey binary"
+    rows = Rows.of(schema(f"{ddl}, schemaVersion bigint"), "orders")
+    types = [pa.binary(), pa.string(), pa.map_(pa.string(), pa.string()), pa.timestamp("us", "UTC")]
+    told = [[("a", "b")]] * 4
+    columns = [[b"x", b"", None, b"x"], ["k"] * 4, told, [5_000_000] * 4, [b"o"] * 4, [3, 1 << 40, 0, None]]
+    arrays = [
+        pa.array(each, kind) for each, kind in zip(columns, [*types, pa.binary(), pa.int64()], strict=True)
+    ]
+    piece = pa.RecordBatch.from_arrays(arrays, names=[*rows.columns])
+    first, empty, null, plain = (pb_of(each)[0] for each in rows.entries(piece, "p", 0)[TOPIC])
+    found = [int.from_bytes(each.schema_version, "big") for each in (first, empty, null)]
+    assert found == [3, 1 << 40, 0]
+    assert rows.versions == {(TOPIC, 3), (TOPIC, 1 << 40), (TOPIC, 0)}
+    assert not plain.HasField("schema_version")
+    assert ([each.null_value for each in (first, empty, null)], null.partition_key) == (
+        [False, False, True],
+        "k",
+    )
+    # All the rest is as the core writes it.
+    first.ClearField("schema_version")
+    first.sequence_id, first.publish_time = plain.sequence_id, plain.publish_time
+    assert first == plain
+    with pytest.raises(Misuse, match=r"schemaVersion is -1 in row 7 of its task; a version is 0 or more"):
+        Rows.of(schema("value binary, schemaVersion bigint"), "orders").entries(
+            batch(value=[b"x"], schemaVersion=[-1]), "p", 7
+        )
+
+
+def test_the_version_of_what_is_encrypted() -> None:
+    """With the column the version is that of the row, not that in the metadata."""
+    before = pb.MessageMetadata(producer_name="old", sequence_id=7, publish_time=1, schema_version=bytes(8))
+    before.encryption_keys.add(key="k", value=b"secret")
+    header = before.SerializeToString()
+    given = batch(
+        value=[b"x", b"x"], encryption=[header, header], schemaVersion=pa.array([5, None], pa.int64())
+    )
+    rows = Rows.of(schema("value binary, encryption binary, schemaVersion bigint"), "orders")
+    five, none = (pb_of(each)[0] for each in rows.entries(given, "p", 0)[TOPIC])
+    assert (five.schema_version, none.HasField("schema_version")) == ((5).to_bytes(8, "big"), False)
+    kept = Rows.of(schema("value binary, encryption binary"), "orders")
+    (same, _) = (
+        pb_of(each)[0] for each in kept.entries(given.select(["value", "encryption"]), "p", 0)[TOPIC]
+    )
+    assert same.schema_version == bytes(8)
+
+
+def test_a_version_that_the_topic_does_not_have() -> None:
+    made = BatchWriter({"topic": "orders", **URL}, schema("value binary, schemaVersion bigint"), False)
+    asked: list[tuple[str, int]] = []
+
+    class Known:
+        def has_schema(self, topic: str, version: int) -> bool:
+            asked.append((topic, version))
+            return version < 2
+
+    client: Any = Known()
+    made.rows.versions.update({(TOPIC, 0), (TOPIC, 1)})
+    known = made._require_versions(client, frozenset())
+    assert made._require_versions(client, known) == known
+    assert asked == [(TOPIC, 0), (TOPIC, 1)], "each is asked for once"
+    made.rows.versions.add((TOPIC, 2))
+    with pytest.raises(
+        Misuse, match=r"schemaVersion is 2 in a row, and .*orders has no schema of this version"
+    ):
+        made._require_versions(client, known)
+
+
 def test_what_is_too_large_goes_in_parts() -> None:
     rows = Rows.of(schema("value binary, key string, properties map<string,string>"), "orders")
     value = bytes(range(256)) * 40

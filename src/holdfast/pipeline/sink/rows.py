@@ -10,6 +10,7 @@
 | `keyEncoding` | string             | `base64`: a binary `key` is a key of bytes; NULL: it is text        |
 | `orderingKey` | binary             | its ordering key; NULL: no ordering key                             |
 | `encryption`  | binary             | MessageMetadata of an encrypted message; `value` stays unchanged    |
+| `schemaVersion` | bigint           | version of the topic's schema; the topic must have it. NULL: none   |
 
 A batch is encoded in pieces, so that memory does not grow with the batch.
 """
@@ -27,6 +28,7 @@ from google.protobuf.message import DecodeError
 from pyspark.sql.types import (
     BinaryType,
     DataType,
+    LongType,
     MapType,
     StringType,
     StructType,
@@ -48,6 +50,9 @@ PIECE_ROWS = 16 << 10
 SHARED_BYTES = 128 << 10
 """Most bytes of rows that share an entry, as in Pulsar's clients; a single row may be larger."""
 
+VERSION_BYTES = 8
+"""Bytes of a schema's version in a message."""
+
 _TEXT_OR_BYTES = (StringType(), BinaryType())
 TYPES: dict[str, tuple[DataType, ...]] = {
     "value": _TEXT_OR_BYTES,
@@ -58,11 +63,12 @@ TYPES: dict[str, tuple[DataType, ...]] = {
     "keyEncoding": (StringType(),),
     "orderingKey": (BinaryType(),),
     "encryption": (BinaryType(),),
+    "schemaVersion": (LongType(),),
 }
 """The columns that are written."""
 READ_ONLY = (
     "partition", "messageId", "publishTime", "producer", "sequenceId", "position", "storedTime", "uniqueId",
-    "deliverAt", "schemaVersion",
+    "deliverAt",
 )  # fmt: skip
 """Columns of the source that the broker sets itself. They are ignored, so rows can be written as read."""
 _HINTS = {
@@ -74,6 +80,7 @@ _HINTS = {
     "keyEncoding": "'base64' for a key of bytes, NULL for text",
     "orderingKey": "cast(orderingKey as binary)",
     "encryption": "the column of the source with includeHeaders",
+    "schemaVersion": "cast(schemaVersion as bigint), NULL for messages without a schema",
 }
 
 
@@ -96,6 +103,8 @@ class Rows:
     per_entry: int = 1
     """Most messages in one entry, if rows have only a value."""
     full_names: dict[str, str] = field(default_factory=dict, compare=False, repr=False)
+    versions: set[tuple[str, int]] = field(default_factory=set, compare=False, repr=False)
+    """Topics with the versions of schemas that their rows named so far."""
 
     @classmethod
     def of(cls, schema: StructType, topic: str | None, per_entry: int = 1) -> Rows:
@@ -162,7 +171,8 @@ class Rows:
         topics, keys = self._topics(piece, sequence), self._keys(piece, sequence)
         properties, times = self._properties(piece, sequence), self._times(piece)
         orders, headers = self._bytes(piece, "orderingKey"), self._bytes(piece, "encryption")
-        others = (topics, keys, properties, times, orders, headers)
+        versions = self._versions(piece, sequence)
+        others = (topics, keys, properties, times, orders, headers, versions)
         if all(each is None for each in others) and not nulls:
             assert self.topic is not None
             plain = [each for each in values if each is not None]
@@ -179,10 +189,15 @@ class Rows:
             event_ms = 0 if times is None else times[i]
             order = None if orders is None else orders[i]
             header = None if headers is None else headers[i]
+            version = None if versions is None else versions[i]
+            if version is not None:
+                self.versions.add((topic, version))
             if header is not None:
+                header = header if "schemaVersion" not in self.columns else with_version(header, version)
                 entry = encrypted_entry(producer, sequence + i, now_ms, header, value)
-            elif value is None:
-                entry = null_entry(producer, sequence + i, now_ms, key, told, event_ms, order)
+            elif value is None or version is not None:
+                more = (value, version, key, told, event_ms, order)
+                entry = message_entry(producer, sequence + i, now_ms, *more)
             else:
                 entry = encode_messages(
                     (value,),
@@ -270,6 +285,19 @@ class Rows:
                 )
         return told
 
+    def _versions(self, piece: pa.RecordBatch, sequence: int) -> list[int | None] | None:
+        column = self._column(piece, "schemaVersion")
+        if column is None:
+            return None
+        found: list[int | None] = column.to_pylist()
+        for at, each in enumerate(found):
+            if each is not None and each < 0:
+                raise Misuse(
+                    f"column schemaVersion is {each} in row {sequence + at} of its task; a version is 0 or "
+                    "more, and NULL for a message without a schema"
+                )
+        return found
+
     def _times(self, piece: pa.RecordBatch) -> list[int] | None:
         import pyarrow as pa
 
@@ -314,21 +342,48 @@ def null_entry(
     ordering_key: bytes | None = None,
 ) -> bytes:
     """Encode a message without a value, as Pulsar's clients do."""
-    metadata = pb.MessageMetadata(
-        producer_name=producer, sequence_id=sequence, publish_time=publish_time_ms, null_value=True
-    )
+    told = (key, properties, event_time_ms, ordering_key)
+    return message_entry(producer, sequence, publish_time_ms, None, None, *told)
+
+
+def message_entry(
+    producer: str,
+    sequence: int,
+    publish_time_ms: int,
+    value: bytes | None,
+    version: int | None,
+    key: str | bytes | None,
+    properties: dict[str, str] | None,
+    event_time_ms: int,
+    ordering_key: bytes | None = None,
+) -> bytes:
+    """Encode a message that the core does not: without a value, or with a version."""
+    metadata = pb.MessageMetadata(producer_name=producer, sequence_id=sequence, publish_time=publish_time_ms)
+    if value is None:
+        metadata.null_value = True
     if isinstance(key, bytes):
         metadata.partition_key = base64.b64encode(key).decode()
         metadata.partition_key_b64_encoded = True
     elif key is not None:
         metadata.partition_key = key
-    for name, value in (properties or {}).items():
-        metadata.properties.add(key=name, value=value)
+    for name, text in (properties or {}).items():
+        metadata.properties.add(key=name, value=text)
     if event_time_ms:
         metadata.event_time = event_time_ms
     if ordering_key is not None:
         metadata.ordering_key = ordering_key
-    return _entry(metadata, b"")
+    if version is not None:
+        metadata.schema_version = version.to_bytes(VERSION_BYTES, "big")
+    return _entry(metadata, value or b"")
+
+
+def with_version(header: bytes, version: int | None) -> bytes:
+    """Return the metadata of an encrypted message, with this version of its schema."""
+    metadata = _metadata(header)
+    metadata.ClearField("schema_version")
+    if version is not None:
+        metadata.schema_version = version.to_bytes(VERSION_BYTES, "big")
+    return metadata.SerializeToString()
 
 
 def encrypted_entry(
@@ -341,12 +396,7 @@ def encrypted_entry(
     Raises:
         Misuse: the metadata does not decode, or is of a message that is not encrypted.
     """
-    try:
-        metadata = pb.MessageMetadata.FromString(header)
-    except DecodeError as error:
-        raise Misuse(
-            f"column encryption is not a MessageMetadata in a row: {error}; set it to NULL there"
-        ) from None
+    metadata = _metadata(header)
     if not metadata.encryption_keys or value is None:
         raise Misuse("column encryption is of a message that is not encrypted; set it to NULL there")
     if metadata.HasField("highest_sequence_id"):
@@ -354,6 +404,15 @@ def encrypted_entry(
     metadata.producer_name, metadata.sequence_id = producer, sequence
     metadata.publish_time = publish_time_ms
     return _entry(metadata, value)
+
+
+def _metadata(header: bytes) -> pb.MessageMetadata:
+    try:
+        return pb.MessageMetadata.FromString(header)
+    except DecodeError as error:
+        raise Misuse(
+            f"column encryption is not a MessageMetadata in a row: {error}; set it to NULL there"
+        ) from None
 
 
 def parts(entry: bytes, most: int | None) -> list[bytes]:
@@ -423,4 +482,4 @@ def _unknown(name: str) -> str:
     )
 
 
-__all__ = ["READ_ONLY", "TYPES", "Rows", "encrypted_entry", "null_entry", "parts"]
+__all__ = ["READ_ONLY", "TYPES", "Rows", "encrypted_entry", "message_entry", "null_entry", "parts"]

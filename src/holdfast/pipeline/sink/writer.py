@@ -138,7 +138,7 @@ class _Sink:
     def _stage(self, iterator: Iterator[pa.RecordBatch], query: str, batch: int) -> Staged:
         """Write the rows into a stage, in a task."""
         self._reached("begin")
-        count = 0
+        count, known = 0, frozenset[tuple[str, int]]()
         with self.address.client(self.timeout_s) as client:
             staging = self._staging(client)
             producer = f"{self.name or 'spark'}-{staging.id.hex()[:16]}"
@@ -149,6 +149,7 @@ class _Sink:
                             staging.open()
                             self._reached("opened")
                         made = self.rows.entries(piece, producer, count, staging.largest)
+                        known = self._require_versions(client, known)
                         for topic, entries in made.items():
                             staging.add(topic, entries)
                         count += piece.num_rows
@@ -163,6 +164,24 @@ class _Sink:
                 raise
         self._reached("staged")
         return Staged(receipt, count, query, batch)
+
+    def _require_versions(
+        self, client: Client, known: frozenset[tuple[str, int]]
+    ) -> frozenset[tuple[str, int]]:
+        """Check that topics have the versions of schemas that rows name.
+
+        Returns all that were checked.
+
+        Raises:
+            Misuse: a topic does not have such a version.
+        """
+        for topic, version in sorted(self.rows.versions - known):
+            if not client.has_schema(topic, version):
+                raise Misuse(
+                    f"column schemaVersion is {version} in a row, and {topic} has no schema of this version; "
+                    "add the schema first, or leave out the column"
+                )
+        return known | self.rows.versions
 
     def _staging(self, client: Client) -> Staging:
         return Staging(client)
