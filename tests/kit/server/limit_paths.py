@@ -117,6 +117,10 @@ LIMIT_CASES: Cases = {
         Request("limits", json={"producers_max": 1000, "backlog_bytes": None}),
         Request("limits", 412, json={"topics_max": "few"}, expect="the limit topics_max"),
     ),
+    ("GET", TOPIC + "/offload"): (
+        Request("offload", 200, expect={"status": "NOT_RUN", "lastError": ""}),
+        Request("offload", 501, method="PUT", expect="offloading to other storage is not supported"),
+    ),
     # -- all policies at once
     ("GET", NS + "/policies"): (
         Request(f"{OTHER}/policies", 200, expect=has("ttl_s", "schema_strategy", "roll_bytes")),

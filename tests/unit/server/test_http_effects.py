@@ -388,12 +388,10 @@ def test_policies_are_kept_and_inherited(http: HttpWorld) -> None:
     http.done("POST", f"{namespace}/messageTTL", json=90)
     assert http.get(f"{namespace}/retention") == retention
     assert http.get(namespace) == {
+        **http.get("/admin/v2/namespaces/public/default"),
         "retention_policies": retention,
         "message_ttl_in_seconds": 90,
         "deduplicationEnabled": True,
-        "replication_clusters": ["standalone"],
-        "bundles": {"boundaries": ["0x00000000", "0xffffffff"], "numBundles": 1},
-        "deleted": False,
     }
     for path, value in {"retention": retention, "messageTTL": 90, "deduplicationEnabled": True}.items():
         assert http.get(f"{topic}/{path}") is None

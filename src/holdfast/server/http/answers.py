@@ -47,6 +47,13 @@ Target = CursorPosition | Literal["earliest", "latest"] | None
 """A position, `earliest` or `latest`; null: see the route."""
 
 
+class OffloadAnswer(_Camel, kw_only=True):
+    """The state of the last offload: there is none."""
+
+    status: Literal["NOT_RUN"] = "NOT_RUN"
+    last_error: str = ""
+
+
 class Partitions(_Camel, kw_only=True):
     partitions: int = 0
     deleted: bool = False
@@ -459,22 +466,6 @@ class AutoTopicCreation(_Camel, kw_only=True):
     topic_type: Literal["partitioned", "non-partitioned"] = "non-partitioned"
     default_num_partitions: int | None = None
     """Of partitioned topics."""
-
-
-class NamespaceBody(msgspec.Struct, kw_only=True):
-    """The policies of a namespace; null: the broker's options apply."""
-
-    retention_policies: Retention | None = None
-    message_ttl_in_seconds: Seconds | None = None
-    deduplicationEnabled: bool | None = None  # noqa: N815  # Pulsar's own mixture
-
-
-class NamespaceAnswer(NamespaceBody, kw_only=True):
-    """A namespace."""
-
-    replication_clusters: list[str]
-    bundles: Bundles = msgspec.field(default_factory=Bundles)
-    deleted: bool = False
 
 
 # -- the broker ----------------------------------------------------------------------------------------

@@ -72,28 +72,39 @@ async def unsubscribe_bundle(call: Call) -> None:
 @route("GET", "/autoTopicCreation", answer=AutoTopicCreation | None, refusals=(404,))
 async def auto_creation(call: Call) -> AutoTopicCreation | None:
     """Return how missing topics are created; null: the broker's options apply."""
-    found = call.broker.admin.auto_creation(call.namespace)
-    if found is None:
+    return shown(call.broker.admin.auto_creation(call.namespace))
+
+
+def shown(policy: AutoCreation | None) -> AutoTopicCreation | None:
+    """Convert to Pulsar's form; None: not set."""
+    if policy is None:
         return None
     return AutoTopicCreation(
-        allow_auto_topic_creation=found.allow,
-        topic_type="partitioned" if found.is_partitioned else "non-partitioned",
-        default_num_partitions=found.partitions or None,
+        allow_auto_topic_creation=policy.allow,
+        topic_type="partitioned" if policy.is_partitioned else "non-partitioned",
+        default_num_partitions=policy.partitions or None,
     )
 
 
-@route("POST", "/autoTopicCreation", body=AutoTopicCreation, refusals=(404,))
-async def set_auto_creation(call: Call) -> None:
-    """Set whether missing topics of a namespace are created, and with how many partitions."""
-    body: AutoTopicCreation = call.body
+def policy_of(body: AutoTopicCreation) -> AutoCreation:
+    """Convert from Pulsar's form.
+
+    Raises:
+        Misuse: the type does not fit the number of partitions.
+    """
     partitions = body.default_num_partitions or 0
     if (body.topic_type == "partitioned") != (partitions > 0):
         raise Misuse(
             f"missing topics cannot be {body.topic_type} with {partitions} partitions; a partitioned topic "
             "needs defaultNumPartitions, and others must not have it"
         )
-    policy = AutoCreation(body.allow_auto_topic_creation, partitions)
-    await call.broker.admin.set_auto_creation(call.namespace, policy)
+    return AutoCreation(body.allow_auto_topic_creation, partitions)
+
+
+@route("POST", "/autoTopicCreation", body=AutoTopicCreation, refusals=(404,))
+async def set_auto_creation(call: Call) -> None:
+    """Set whether missing topics of a namespace are created, and with how many partitions."""
+    await call.broker.admin.set_auto_creation(call.namespace, policy_of(call.body))
 
 
 @route("DELETE", "/autoTopicCreation", refusals=(404,))

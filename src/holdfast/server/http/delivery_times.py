@@ -14,7 +14,7 @@ of_namespace = Routes("policies", "/admin/v2/namespaces/{tenant}/{namespace}", "
 of_topic = Routes("policies", NAMESPACE + "/{topic}", "topic")
 
 
-def _answer(policies: Policies) -> DelayedDelivery | None:
+def times_of(policies: Policies) -> DelayedDelivery | None:
     """Convert to Pulsar's units; None: nothing is set."""
     tick_s, most_s = policies.delayed_tick_s, policies.delayed_most_s
     if policies.delayed_delivery is tick_s is most_s is None:
@@ -26,7 +26,7 @@ def _answer(policies: Policies) -> DelayedDelivery | None:
     )
 
 
-def _policies(body: DelayedDelivery | None) -> dict[str, Any]:
+def times_policies(body: DelayedDelivery | None) -> dict[str, Any]:
     """Convert from Pulsar's units; None: nothing is set."""
     given = body or DelayedDelivery()
     tick_ms, most_ms = given.tick_time, given.max_delivery_delay_in_millis
@@ -40,19 +40,19 @@ def _policies(body: DelayedDelivery | None) -> dict[str, Any]:
 @of_namespace("GET", "/delayedDelivery", answer=DelayedDelivery | None, refusals=(404,))
 async def namespace_times(call: Call) -> DelayedDelivery | None:
     """Return how delivery times apply in a namespace; null: the broker's options apply."""
-    return _answer(call.broker.admin.namespace_policies(call.namespace))
+    return times_of(call.broker.admin.namespace_policies(call.namespace))
 
 
 @of_namespace("POST", "/delayedDelivery", body=DelayedDelivery, refusals=(404,))
 async def set_namespace_times(call: Call) -> None:
     """Set how delivery times apply in a namespace, for topics without their own setting."""
-    await call.broker.admin.set_namespace_policies(call.namespace, **_policies(call.body))
+    await call.broker.admin.set_namespace_policies(call.namespace, **times_policies(call.body))
 
 
 @of_namespace("DELETE", "/delayedDelivery", refusals=(404,))
 async def drop_namespace_times(call: Call) -> None:
     """Remove the setting of a namespace: the broker's options apply."""
-    await call.broker.admin.set_namespace_policies(call.namespace, **_policies(None))
+    await call.broker.admin.set_namespace_policies(call.namespace, **times_policies(None))
 
 
 @of_topic(
@@ -65,16 +65,16 @@ async def drop_namespace_times(call: Call) -> None:
 )
 async def topic_times(call: Call) -> DelayedDelivery | None:
     """Return how delivery times apply to a topic; null: not set."""
-    return _answer(policies_of_call(call))
+    return times_of(policies_of_call(call))
 
 
 @of_topic("POST", "/delayedDelivery", body=DelayedDelivery, refusals=(404,), partitioned="each")
 async def set_topic_times(call: Call) -> None:
     """Set how delivery times apply to a topic."""
-    await call.broker.admin.set_policies(call.topic_name, **_policies(call.body))
+    await call.broker.admin.set_policies(call.topic_name, **times_policies(call.body))
 
 
 @of_topic("DELETE", "/delayedDelivery", refusals=(404,), partitioned="each")
 async def drop_topic_times(call: Call) -> None:
     """Remove the setting of a topic: that of its namespace applies."""
-    await call.broker.admin.set_policies(call.topic_name, **_policies(None))
+    await call.broker.admin.set_policies(call.topic_name, **times_policies(None))

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+import contextlib
 
-from holdfast.errors import NotFound
-from holdfast.server.http.answers import NamespaceAnswer, NamespaceBody, TenantBody
-from holdfast.server.http.policies import retention_of, retention_policies, ttl_of, ttl_policies
+from holdfast.broker import AutoCreation
+from holdfast.errors import HoldfastError, Misuse, NotFound
+from holdfast.names import any_topic_name, namespace_of
+from holdfast.server.http import bundles
+from holdfast.server.http.answers import TenantBody
+from holdfast.server.http.namespace_body import (
+    AuthPolicies,
+    NamespaceBody,
+    body_of,
+    policies_of,
+    require_possible,
+)
+from holdfast.server.http.permission_routes import require_authorization
 from holdfast.server.http.routing import Call, Parameter, Routes
 from holdfast.server.http.topics import FORCE, topics_of
 
@@ -60,28 +70,73 @@ async def namespaces(call: Call) -> list[str]:
     return call.broker.admin.namespaces(call.tenant)
 
 
-@route("GET", "", answer=NamespaceAnswer, of="namespace", refusals=(404,))
-async def namespace(call: Call) -> NamespaceAnswer:
-    """Return the policies of a namespace."""
-    policies = call.broker.admin.namespace_policies(call.namespace)
-    return NamespaceAnswer(
-        replication_clusters=[call.broker.options.cluster],
-        retention_policies=retention_of(policies),
-        message_ttl_in_seconds=ttl_of(policies),
-        deduplicationEnabled=policies.deduplication,
+@route("GET", "", answer=NamespaceBody, of="namespace", refusals=(404,))
+async def namespace(call: Call) -> NamespaceBody:
+    """Return the policies of a namespace, its permissions and properties."""
+    admin, name = call.broker.admin, call.namespace
+    own = {
+        f"persistent://{topic}": {role: [*actions] for role, actions in roles.items()}
+        for topic, roles in sorted(admin.granted.topics.items())
+        if topic.startswith(f"{name}/")
+    }
+    rights = AuthPolicies(
+        namespace_auth=admin.permissions(name),  # type: ignore[arg-type]
+        destination_auth=own,  # type: ignore[arg-type]
+        subscription_auth_roles=admin.subscription_roles(name),
+    )
+    return body_of(
+        admin.namespace_policies(name),
+        call.broker.options.cluster,
+        auth_policies=rights,
+        autoTopicCreationOverride=bundles.shown(admin.auto_creation(name)),
+        subscription_auth_mode="Prefix" if admin.is_prefixed(name) else "None",
+        properties=admin.namespace_properties(name),
     )
 
 
-@route("PUT", "", body=NamespaceBody, body_optional=True, refusals=(404, 409))
+@route("PUT", "", body=NamespaceBody, body_optional=True, refusals=(404, 409, 501))
 async def create(call: Call) -> None:
     """Create a namespace. Existing topics with its name belong to it from now on."""
     body: NamespaceBody = call.body or NamespaceBody()
-    policies: dict[str, Any] = {
-        **retention_policies(body.retention_policies),
-        **ttl_policies(body.message_ttl_in_seconds),
-        "deduplication": body.deduplicationEnabled,
-    }
-    await call.broker.admin.create_namespace(call.namespace, **policies)
+    cluster, rights = call.broker.options.cluster, body.auth_policies
+    require_possible(body, cluster)
+    granted = rights.namespace_auth or rights.destination_auth or rights.subscription_auth_roles
+    if granted or body.subscription_auth_mode == "Prefix":
+        require_authorization(call)
+    override = body.autoTopicCreationOverride
+    creation = None if override is None else bundles.policy_of(override)
+    await call.broker.admin.create_namespace(call.namespace, **policies_of(body, cluster))
+    try:
+        await _complete(call, body, creation)
+    except HoldfastError:
+        with contextlib.suppress(HoldfastError):  # with a topic in it, it stays as it is
+            await call.broker.admin.delete_namespace(call.namespace)
+        raise
+
+
+async def _complete(call: Call, body: NamespaceBody, creation: AutoCreation | None) -> None:
+    """Give a new namespace its permissions, its properties and the rule for missing topics."""
+    admin, name, rights = call.broker.admin, call.namespace, body.auth_policies
+    if creation is not None:
+        await admin.set_auto_creation(name, creation)
+    if body.properties:
+        await admin.set_namespace_properties(name, body.properties)
+    for role, actions in rights.namespace_auth.items():
+        await admin.permit(name, role, actions)
+    for topic, roles in rights.destination_auth.items():
+        require_inside(topic, name)
+        for role, actions in roles.items():
+            await admin.permit(topic, role, actions)
+    for subscription, named in rights.subscription_auth_roles.items():
+        await admin.set_subscription_roles(name, subscription, named)
+    if body.subscription_auth_mode == "Prefix":
+        await admin.set_prefixed(name, prefixed=True)
+
+
+def require_inside(topic: str, namespace: str) -> None:
+    """Raise Misuse for a topic of another namespace: its rights are not those of this request."""
+    if namespace_of(any_topic_name(topic)) != namespace:
+        raise Misuse(f"the field destination_auth names {topic}, which is not in {namespace}; name its own")
 
 
 @route("DELETE", "", query=(FORCE,), refusals=(404, 409))

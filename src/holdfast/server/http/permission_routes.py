@@ -24,7 +24,7 @@ Actions = list[PermittedAction]
 Mode = Literal["None", "Prefix"]
 
 
-def _require_authorization(call: Call) -> None:
+def require_authorization(call: Call) -> None:
     """Refuse a grant that would have no effect, as Pulsar does.
 
     Raises:
@@ -53,14 +53,14 @@ async def subscription_roles(call: Call) -> Permitted:
 @route("POST", "/permissions/subscription/{subscription}", body=Roles, refusals=(404, 501))
 async def set_subscription_roles(call: Call) -> None:
     """Let only these roles consume from subscriptions of this name."""
-    _require_authorization(call)
+    require_authorization(call)
     await call.broker.admin.set_subscription_roles(call.namespace, call["subscription"], call.body)
 
 
 @route("POST", "/permissions/{role}", body=Actions, refusals=(404, 501))
 async def permit(call: Call) -> None:
     """Replace the actions of a role in a namespace; close clients without the right."""
-    _require_authorization(call)
+    require_authorization(call)
     await call.broker.admin.permit(call.namespace, call["role"], call.body)
 
 
@@ -88,7 +88,7 @@ async def auth_mode(call: Call) -> Mode:
 async def set_auth_mode(call: Call) -> None:
     """Set whether subscriptions must begin with the role of their consumers."""
     if call.body == "Prefix":
-        _require_authorization(call)
+        require_authorization(call)
     await call.broker.admin.set_prefixed(call.namespace, call.body == "Prefix")
 
 
@@ -104,7 +104,7 @@ async def topic_permissions(call: Call) -> Permitted:
 @of_topic("POST", "/permissions/{role}", body=Actions, refusals=(404, 501), anywhere=True)
 async def permit_on_topic(call: Call) -> None:
     """Replace the actions of a role on a topic, which need not exist yet."""
-    _require_authorization(call)
+    require_authorization(call)
     await call.broker.admin.permit(call.topic_name, call["role"], call.body)
 
 

@@ -40,7 +40,7 @@ AutoUpdate = Literal[
     "FullTransitive",
 ]
 """A strategy under the older name of its policy."""
-_OLDER: dict[Strategy, AutoUpdate] = {
+OLDER: dict[Strategy, AutoUpdate] = {
     "ALWAYS_INCOMPATIBLE": "AutoUpdateDisabled",
     "BACKWARD": "Backward",
     "FORWARD": "Forward",
@@ -235,13 +235,13 @@ async def drop_namespace_strategy(call: Call) -> None:
 async def older_strategy(call: Call) -> AutoUpdate | None:
     """Return the strategy of a namespace under the older names of its values; null: FULL."""
     strategy = call.broker.admin.namespace_policies(call.namespace).schema_strategy
-    return None if strategy is None else _OLDER[strategy]
+    return None if strategy is None else OLDER[strategy]
 
 
 @of_namespace("PUT", "/schemaAutoUpdateCompatibilityStrategy", body=AutoUpdate, refusals=(404,))
 async def set_older_strategy(call: Call) -> None:
     """Set the strategy of a namespace under the older names of its values."""
-    strategy = next(new for new, older in _OLDER.items() if older == call.body)
+    strategy = next(new for new, older in OLDER.items() if older == call.body)
     await _change_namespace(call, schema_strategy=strategy)
 
 

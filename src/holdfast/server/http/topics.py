@@ -10,6 +10,7 @@ from holdfast.server.http.answers import (
     CursorPosition,
     InfoAnswer,
     InternalAnswer,
+    OffloadAnswer,
     Partitions,
     Position,
     TopicAnswer,
@@ -106,6 +107,13 @@ async def truncate(call: Call) -> None:
 async def trim(call: Call) -> None:
     """Delete messages that no subscription needs and retention does not keep."""
     await call.broker.admin.trim(call.topic_name)
+
+
+@route("GET", "/offload", answer=OffloadAnswer, refusals=(404,))
+async def offload(call: Call) -> OffloadAnswer:
+    """Return that no offload has run: messages stay here."""
+    _ = call.topic
+    return OffloadAnswer()
 
 
 @route("PUT", "/unload", refusals=(404,), partitioned="each")
