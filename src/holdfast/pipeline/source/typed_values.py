@@ -28,7 +28,6 @@ from holdfast.pipeline.source.avro_types import (
     json_type,
     misfit,
 )
-from holdfast.pipeline.source.json_values import decode_fast
 from holdfast.pipeline.source.offsets import Selection
 
 if TYPE_CHECKING:
@@ -252,7 +251,11 @@ class TypedValues:
             plain = headers.null_count == len(headers) and all(self._version(each).plain for each in numbers)
         except _WRONG:
             return None
-        return decode_fast(values, self._kind) if plain else None
+        if not plain:
+            return None
+        from holdfast.pipeline.source.json_values import decode_fast  # loads Arrow's functions
+
+        return decode_fast(values, self._kind)
 
     def _version(self, number: int | None) -> _Version:
         """Return the decoder of a version. Raises ValueError: it has none."""
