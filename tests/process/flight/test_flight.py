@@ -203,7 +203,7 @@ def test_nothing_is_answered_before_authentication(server: Served) -> None:
     password = b"Basic " + base64.b64encode(f"anna:{PASSWORD}".encode())
     known = flight.FlightCallOptions(headers=[(b"authorization", password)], timeout=20)
     told = {each.type for each in client.list_actions(known)}
-    assert told == {"topics", "plan", "time", "weights", "chunks"}
+    assert told == {"topics", "plan", "time", "weights", "chunks", "schemas"}
     for call in calls(client, known)[3:]:
         with pytest.raises(
             Exception, match=r"no action|malformed|Unimplemented|NotImplemented|Not implemented"
