@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections import defaultdict
 from typing import Any
 
 import pytest
 
-from tests.kit.server.wire_programs import data_of, nothing_comes, until
+from tests.kit.server.wire_programs import data_of, nothing_comes, restarted, tells, until
 from tests.kit.server.wire_raw import Raw, Type, full
-from tests.kit.server.wire_world import program, pulsar
+from tests.kit.server.wire_world import ServerProcess, job_of, program, pulsar
+from tests.kit.server.wire_world import client as client_process
 
 
 def policy(*ranges: tuple[int, int], unordered: bool = False) -> Any:
@@ -260,3 +262,105 @@ def test_ranges_that_are_not_sound(raw: Raw, topic: str) -> None:
         meta = {"keySharedMode": 1, "hashRanges": [{"start": one, "end": two} for one, two in ranges]}
         error = raw.ask(Type.SUBSCRIBE, Type.ERROR, keySharedMeta=meta, **asked)
         assert word in error.message
+
+
+class Crowd:
+    """Consumers that join, leave and die, and the order in which messages of each key came."""
+
+    def __init__(self, connect: Any, topic: str) -> None:
+        self.connect = connect
+        self.topic = topic
+        self.consumers: dict[str, tuple[Any, Any]] = {}
+        """By name: the client of a consumer, and the consumer. Each has a connection of its own."""
+        self.hands: dict[str, list[Any]] = defaultdict(list)
+        """By name: messages to be acknowledged."""
+        self.most: dict[str, int] = defaultdict(lambda: -1)
+        """By key: the largest number that came."""
+        self.had: dict[str, set[str]] = defaultdict(set)
+        """By key: the names of its consumers."""
+
+    def join(self, name: str) -> None:
+        """Join under a name; while the server is away, try again."""
+        client = self.connect()
+        while True:
+            try:
+                self.consumers[name] = client, join(client, self.topic, name, receiver_queue_size=20)
+            except pulsar.PulsarException:
+                continue
+            return
+
+    def leave(self, name: str, dies: bool) -> None:
+        """Leave with messages in hand; a client that dies closes no consumer."""
+        client, consumer = self.consumers.pop(name)
+        self.hands.pop(name, None)
+        if not dies:
+            consumer.close()
+        client.shutdown()
+
+    def work(self, keeps: str = "") -> None:
+        """Take what is there, and acknowledge it; the consumer `keeps` does that the next time."""
+        for name, (_, consumer) in self.consumers.items():
+            for _ in range(10):
+                try:
+                    message = consumer.receive(10)
+                except pulsar.Timeout:
+                    break
+                key, number = message.partition_key(), int(message.data())
+                assert number <= self.most[key] + 1, f"{name}: {key}: {number} came after {self.most[key]}"
+                self.most[key] = max(self.most[key], number)
+                self.had[key].add(name)
+                self.hands[name].append(message)
+            if name != keeps:
+                for message in self.hands.pop(name, []):
+                    consumer.acknowledge(message)
+
+    def has_all(self, keys: list[str], count: int) -> bool:
+        self.work()
+        return all(self.most[key] == count - 1 for key in keys)
+
+    def is_done(self, admin: Any) -> bool:
+        self.work()
+        return bool(admin.stats(self.topic, "s")["backlog"] == 0)
+
+
+@program
+def churned_over_a_kill(client: Any, connect: Any, topic: str, admin: Any) -> None:
+    """A message may come twice, also one that was acknowledged just before the kill; none is passed over."""
+    pid, keys = admin.pid(), [f"key {n}" for n in range(12)]
+    crowd, producer = Crowd(connect, topic), client.create_producer(topic)
+    sent, turn, left = 0, 0, 12
+    crowd.join("c0")
+    while left:
+        for key in keys:
+            producer.send_async(b"%d" % sent, None, partition_key=key)
+        sent, turn = sent + 1, turn + 1
+        crowd.work(keeps=f"c{turn % 7}")
+        name = f"c{turn % 5}"
+        if name in crowd.consumers and len(crowd.consumers) > 1:
+            crowd.leave(name, dies=turn % 2 == 0)
+        else:
+            crowd.join(f"c{turn * 3 % 5}x" if name in crowd.consumers else name)
+        left -= restarted(admin, pid)
+    producer.flush()
+    until(lambda: crowd.has_all(keys, sent))
+    until(lambda: crowd.is_done(admin))
+    assert all(len(crowd.had[key]) > 1 for key in keys), "no key has moved"
+
+
+def is_churned(admin: Any, topic: str) -> bool:
+    """Return whether keys have moved, and messages are in the hands of consumers."""
+    stats = admin.stats(topic, "s")
+    return stats["pending"] > 0 and any(each["drained"] for each in stats["keys"].values())
+
+
+def test_order_under_churn_over_a_kill() -> None:
+    """The server is killed while consumers join, leave and die; it returns on the same port."""
+    own = ServerProcess()
+    try:
+        runner, job = client_process(), job_of(churned_over_a_kill, own)
+        runner.begin(job)
+        until(lambda: tells(lambda: is_churned(own.admin, job["topic"])))
+        own.restart(signal.SIGKILL)
+        runner.finish(60)
+    finally:
+        own.end()

@@ -86,9 +86,9 @@ class Trio:
         self.sim.crash(number)
 
 
-def scene(work: Callable[[Trio], Coroutine[Any, Any, None]], **options: Any) -> None:
+def scene(work: Callable[[Trio], Coroutine[Any, Any, None]], seed: int = 1, **options: Any) -> None:
     """Run a scene on three brokers of one group."""
-    with Sim(1, 3) as sim:
+    with Sim(seed, 3) as sim:
         sim.network.weather = Weather(delay_s=(1e-4, 2e-3), loss=0.0, detection_s=(0.005, 0.05))
         trio = Trio(sim, **options)
         sim.boot(trio.program)
