@@ -197,7 +197,7 @@ FORMATS: list[tuple[int, int, Event, str]] = [
     (73, 6, NamespaceCreate("ä", POLICIES), "92a2c3a4" + PACKED),
     (
         74,
-        5,
+        6,
         NamespaceUpdate("ä", POLICIES, ["ä", "b"]),
         "93a2c3a4" + PACKED + "92a2c3a4a162",
     ),
