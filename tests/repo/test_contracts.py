@@ -25,6 +25,7 @@ holdfast.pipeline.reading
 holdfast.pipeline.remote
 holdfast.pipeline.sink
 holdfast.pipeline.stream
+holdfast.pipeline.values
 holdfast.server
 holdfast.server.taps
 holdfast.service
