@@ -106,7 +106,7 @@ def test_unacknowledged_messages_at_their_maximum(client: Any, topic: str, admin
 
 @program
 def test_publishes_beyond_their_rate_are_late(client: Any, topic: str, admin: Any) -> None:
-    """No message fails. Another topic of the connection is not delayed, and a lifted rate ends at once."""
+    """No message fails or delays another topic. A lifted rate ends at once."""
     admin.create_topic(topic, publish_rate_messages=50)
     admin.create_topic(f"{topic}-free")
     slow = client.create_producer(topic, send_timeout_millis=60_000)

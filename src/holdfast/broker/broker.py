@@ -366,7 +366,7 @@ class Broker:
         return self.store.stalled_s
 
     async def settle(self) -> None:
-        """Wait until everything that was submitted or applied so far is durable, on a majority of members.
+        """Wait until all that was submitted or applied is durable on a majority of members.
 
         Raises:
             Closed: the broker stopped meanwhile.

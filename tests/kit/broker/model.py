@@ -345,7 +345,7 @@ class Subscription:
     def _may_go(
         self, ordinal: int, now_ns: int, names: list[str], seats: list[tuple[int, int, int]], ready: list[str]
     ) -> bool:
-        """Return whether the consumer of an entry's key has room, and none of the key waits elsewhere."""
+        """Return whether the consumer of an entry's key has room and may take it."""
         of_key = self.hash_of(ordinal)
         to = next((names[at] for first, last, at in seats if first <= of_key <= last), None)
         same = [at for at in self.backlog() if self.hash_of(at) == of_key]

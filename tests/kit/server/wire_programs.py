@@ -76,7 +76,7 @@ def restarted(admin: Any, pid: int) -> bool:
 
 
 def tells(condition: Callable[[], object]) -> bool:
-    """Return whether the condition is true; a topic that the client has not created yet is no failure."""
+    """Return whether the condition is true; before the client has created its topic, it is false."""
     with contextlib.suppress(RuntimeError):
         return bool(condition())
     return False
