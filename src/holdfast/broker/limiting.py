@@ -44,6 +44,9 @@ SUBSCRIBERS_MAX = 10_000
 PERIOD_S = 1.0
 """The period of a rate without one."""
 
+TURN = 100
+"""Topics whose quotas are compared in one turn of the loop."""
+
 
 class Rates:
     """The buckets of one topic at this member."""
@@ -320,6 +323,10 @@ class Limiting:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    def _has_quota(self, topic: Topic) -> bool:
+        limits = self.of(topic)
+        return bool(limits.backlog_bytes or limits.backlog_age_s) or topic.state.over != ("", "")
+
     async def _checked(self, topic: Topic) -> None:
         with contextlib.suppress(HoldfastError, OSError):  # housekeeping looks again
             await self.check(topic)
@@ -328,7 +335,7 @@ class Limiting:
         """Compare the backlog of an own topic with its quotas, and submit what follows."""
         state, limits, broker = topic.state, self.of(topic), self._broker
         bytes_max, age_s = limits.backlog_bytes or 0, limits.backlog_age_s or 0.0
-        if not (bytes_max or age_s or any(state.over)) or broker.is_deleted(topic):
+        if not self._has_quota(topic) or broker.is_deleted(topic):
             return
         by_size, by_age = limits.backlog_bytes_action, limits.backlog_age_action
         acked_to, now_ns, oldest = state.acked_to, broker.log_time_now(), None
@@ -365,9 +372,10 @@ class Limiting:
 
     async def check_all(self) -> None:
         """Compare the backlogs of all own topics with their quotas now."""
-        for topic in list(self._broker.topics.values()):
-            if self._broker.membership.owns(topic):
+        for number, topic in enumerate(list(self._broker.topics.values())):
+            if self._has_quota(topic) and self._broker.membership.owns(topic):
                 await self._checked(topic)
+            if number % TURN == 0:
                 await asyncio.sleep(0)
 
     async def stop(self) -> None:
