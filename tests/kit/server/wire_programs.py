@@ -76,7 +76,7 @@ def restarted(admin: Any, pid: int) -> bool:
 
 
 def tells(condition: Callable[[], object]) -> bool:
-    """Return whether the condition is true; before the client has created its topic, it is false."""
+    """Return whether the condition is true; false before the client has created its topic."""
     with contextlib.suppress(RuntimeError):
         return bool(condition())
     return False
