@@ -196,7 +196,7 @@ GET,POST,DELETE T/X/subscribeRate
 GET,POST,DELETE T/X/subscriptionDispatchRate
 GET,POST,DELETE T/X/s/dispatchRate
 GET,POST,DELETE T/X/replicatorDispatchRate
-GET,PUT,DELETE T/X/compactionThreshold
+GET,POST,DELETE T/X/compactionThreshold
 GET,POST,DELETE T/X/maxProducers
 GET,POST,DELETE T/X/maxConsumers
 GET,POST,DELETE T/X/maxConsumersPerSubscription

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from holdfast.server.http.server import ROUTES
+from tests.kit.server.compaction_paths import COMPACTION_CASES
 from tests.kit.server.delay_paths import DELAY_CASES
 from tests.kit.server.http_requests import Request, absent, has, says
 from tests.kit.server.http_world import HttpWorld, T
@@ -491,6 +492,7 @@ CASES: dict[tuple[str, str], tuple[Request, Request]] = {
         Request(f"{T}/rejecting/subscription/idle/drain", 200, expect=lambda answer: answer.json >= 0),
         Request("subscription/s/drain", 404, expect="alternate exchange"),
     ),
+    **COMPACTION_CASES,
     **DELAY_CASES,
     **LIFE_CASES,
     **LIMIT_CASES,

@@ -10,6 +10,7 @@ from holdfast.names import topic_name
 
 if TYPE_CHECKING:
     from holdfast.broker.broker import Broker
+    from holdfast.broker.topic import Topic
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,41 @@ class CompactionStats:
     failed: int
     removed: int
     """Messages that these left out."""
+
+
+def compaction_stats(broker: Broker, topic: Topic) -> CompactionStats:
+    """Return the state of a topic's compaction, and its figures."""
+    compaction, compactions = topic.state.compaction, broker.compactions
+    view = None if compaction is None else compaction.view
+    succeeded, failed = compactions.counts.get(topic.id, (0, 0))
+    state: Literal["never", "running", "done", "failed"] = "never"
+    if compaction is not None and compaction.requested:
+        state = "running"
+    elif compaction is not None and compaction.error:
+        state = "failed"
+    elif view is not None:
+        state = "done"
+    behind = topic.first if view is None else max(topic.first, view.horizon)
+    return CompactionStats(
+        state=state,
+        error="" if compaction is None else compaction.error,
+        error_time=0 if compaction is None else compaction.error_time,
+        requested=0 if compaction is None else compaction.requested,
+        view=0 if view is None else view.number,
+        time=0 if view is None else view.time,
+        entries=0 if view is None else view.entries,
+        size=0 if view is None else view.size,
+        read=0 if view is None else view.read,
+        kept=0 if view is None else view.kept,
+        duration_ms=0 if view is None else view.duration_ms,
+        ledger=0 if view is None else view.file,
+        horizon=topic.id_text(behind),
+        size_behind=topic.size_behind(behind) if topic.visible > behind else 0,
+        threshold=compactions.threshold(topic),
+        succeeded=succeeded,
+        failed=failed,
+        removed=compactions.removed.get(topic.id, 0),
+    )
 
 
 class CompactionAdmin:
@@ -103,35 +139,4 @@ class CompactionAdmin:
         Raises:
             NotFound: the topic does not exist.
         """
-        found = self._broker.topic(topic_name(topic))
-        compaction, compactions = found.state.compaction, self._broker.compactions
-        view = None if compaction is None else compaction.view
-        succeeded, failed = compactions.counts.get(found.id, (0, 0))
-        state: Literal["never", "running", "done", "failed"] = "never"
-        if compaction is not None and compaction.requested:
-            state = "running"
-        elif compaction is not None and compaction.error:
-            state = "failed"
-        elif view is not None:
-            state = "done"
-        behind = found.first if view is None else max(found.first, view.horizon)
-        return CompactionStats(
-            state=state,
-            error="" if compaction is None else compaction.error,
-            error_time=0 if compaction is None else compaction.error_time,
-            requested=0 if compaction is None else compaction.requested,
-            view=0 if view is None else view.number,
-            time=0 if view is None else view.time,
-            entries=0 if view is None else view.entries,
-            size=0 if view is None else view.size,
-            read=0 if view is None else view.read,
-            kept=0 if view is None else view.kept,
-            duration_ms=0 if view is None else view.duration_ms,
-            ledger=0 if view is None else view.file,
-            horizon=found.id_text(behind),
-            size_behind=found.size_behind(behind) if found.visible > behind else 0,
-            threshold=compactions.threshold(found),
-            succeeded=succeeded,
-            failed=failed,
-            removed=compactions.removed.get(found.id, 0),
-        )
+        return compaction_stats(self._broker, self._broker.topic(topic_name(topic)))

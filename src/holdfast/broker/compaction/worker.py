@@ -31,6 +31,7 @@ from holdfast.broker.events import (
     Event,
     stage_digest,
 )
+from holdfast.broker.telemetry.traffic import CompactionTraffic
 from holdfast.errors import Closed, HoldfastError, NoQuorum, NotFound, Outdated
 from holdfast.formatting import plural
 
@@ -75,6 +76,8 @@ class Compactions:
         """By topic: how many compactions succeeded and failed, since the start."""
         self.removed: dict[int, int] = {}
         """By topic: messages that compactions left out, since the start."""
+        self.traffic: dict[int, CompactionTraffic] = {}
+        """By topic: bytes and latencies, since the start."""
 
     # -- when ------------------------------------------------------------------------------------------
 
@@ -130,6 +133,7 @@ class Compactions:
         """Forget a topic that was deleted."""
         self.counts.pop(topic, None)
         self.removed.pop(topic, None)
+        self.traffic.pop(topic, None)
         if (task := self._tasks.get(topic)) is not None:
             task.cancel()
         for future in self._waiting.pop(topic, ()):
@@ -225,9 +229,10 @@ class Compactions:
             broker.decided.compaction_keep_keyless,
             broker.random.token(16),
         )
-        warned = False
+        warned, traffic = False, self.traffic.setdefault(topic.id, CompactionTraffic())
         while True:
             while (entries := await source.next()) is not None:
+                traffic.bytes_read += entries.size
                 payloads, fault = opened(entries)
                 compactor.note(entries, payloads)
                 if fault and not warned:
@@ -254,19 +259,23 @@ class Compactions:
         survivors, count, digest = BitMap64(), 0, 0
         batch: list[bytes] = []
         size = 0
+        traffic, clock = self.traffic.setdefault(topic.id, CompactionTraffic()), self._broker.clock
 
         async def flush() -> None:
             nonlocal count, digest, size
             if batch:
                 await self._broker.admit(size)
                 event = CompactionAppend(topic.id, token, count, batch[:])
+                began_ns = clock.monotonic_ns()
                 await self._broker.engine.submit(event)
+                traffic.wrote(len(batch), size, (clock.monotonic_ns() - began_ns) / 1e6)
                 digest = stage_digest(batch, digest)
                 count += len(batch)
                 batch.clear()
                 size = 0
 
         while (entries := await source.next()) is not None:
+            traffic.bytes_read += entries.size
             for ordinal, entry in compactor.take(entries, opened(entries)[0]):
                 survivors.add(ordinal)
                 batch.append(entry)

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
-from holdfast.broker.telemetry.traffic import LATENCIES_MS, Handed
+from holdfast.broker.api.compaction_admin import compaction_stats
+from holdfast.broker.telemetry.traffic import LATENCIES_MS, CompactionTraffic, Handed
 
 if TYPE_CHECKING:
     from holdfast.broker.broker import Broker
@@ -25,10 +26,16 @@ _RATES = (
 )  # in the order of the counters of `Rates`
 _LATENCY = "pulsar_storage_write_latency"
 _SIZE = "pulsar_entry_size"
-_LATENCY_NAMES = [
-    *(f"{_LATENCY}_le_{str(end).replace('.', '_')}" for end in LATENCIES_MS),
-    f"{_LATENCY}_overflow",
-]
+_COMPACTION = "pulsar_compaction_latency"
+
+
+def _classes_of(name: str) -> list[str]:
+    """Return the names of the classes of latencies."""
+    return [*(f"{name}_le_{str(end).replace('.', '_')}" for end in LATENCIES_MS), f"{name}_overflow"]
+
+
+_LATENCY_NAMES = _classes_of(_LATENCY)
+_COMPACTION_NAMES = _classes_of(_COMPACTION)
 _SIZE_NAMES = [
     f"{_SIZE}_le_{end}"
     for end in ("128", "512", "1_kb", "2_kb", "4_kb", "16_kb", "100_kb", "1_mb", "overflow")
@@ -96,6 +103,29 @@ HELP = {
     **dict.fromkeys(_SIZE_NAMES, ("counter", "Published entries by their size in bytes.")),
     f"{_SIZE}_count": ("counter", "Published entries."),
     f"{_SIZE}_sum": ("counter", "Bytes of published entries."),
+    "pulsar_compaction_removed_event_count": (
+        "counter",
+        "Messages that compactions at this member left out, of topics with a compaction.",
+    ),
+    "pulsar_compaction_succeed_count": ("counter", "Compactions that succeeded at this member."),
+    "pulsar_compaction_failed_count": ("counter", "Compactions that failed at this member."),
+    "pulsar_compaction_duration_time_in_mills": (
+        "gauge",
+        "Milliseconds that the compaction took which made the view.",
+    ),
+    "pulsar_compaction_read_throughput": ("gauge", "Bytes that compactions read here in a second."),
+    "pulsar_compaction_write_throughput": ("gauge", "Bytes that compactions wrote here in a second."),
+    "pulsar_compaction_compacted_entries_count": ("gauge", "Entries of the compacted view."),
+    "pulsar_compaction_compacted_entries_size": ("gauge", "Bytes of the compacted view."),
+    **dict.fromkeys(
+        _COMPACTION_NAMES,
+        ("counter", "Surviving entries by the milliseconds until they were durable."),
+    ),
+    f"{_COMPACTION}_count": ("counter", "Surviving entries that are durable."),
+    f"{_COMPACTION}_sum": ("counter", "Milliseconds until surviving entries were durable, of all together."),
+    "holdfast_topic_compaction_running": ("gauge", "1 while a compaction is requested or under way."),
+    "holdfast_topic_compaction_failed": ("gauge", "1 if the last compaction failed, at any member."),
+    "holdfast_topic_compaction_behind_bytes": ("gauge", "Bytes of a topic behind its compacted view."),
     "pulsar_subscription_back_log": ("gauge", "Entries that a subscription has yet to acknowledge."),
     "pulsar_subscription_msg_rate_out": ("gauge", "Messages given to its consumers in a second."),
     "pulsar_subscription_msg_throughput_out": ("gauge", "Bytes given to its consumers in a second."),
@@ -274,6 +304,7 @@ def _of_topic(broker: Broker, topic: Topic) -> Iterator[Sample]:
     yield "pulsar_storage_size", topic.state.ledgers.size
     yield "pulsar_storage_backlog_size", topic.size_behind(topic.state.acked_to)
     yield from _of_limits(broker.limiting.figures(topic))
+    yield from _of_compaction(broker, topic)
     yield "pulsar_msg_backlog", max((topic.backlog(each) for each in subscriptions), default=0)
     yield from _classes(_LATENCY, _LATENCY_NAMES, topic.traffic.latencies, topic.traffic.latency_ms)
     yield from _classes(_SIZE, _SIZE_NAMES, counted.sizes, counted.bytes)
@@ -291,6 +322,27 @@ def _of_limits(found: LimitFigures) -> Iterator[Sample]:
     if found.backlog_bytes or found.backlog_age_s:
         yield "pulsar_storage_backlog_quota_exceeded_evictions_total", found.evictions
         yield "holdfast_topic_backlog_exceeded", int(found.exceeded)
+
+
+def _of_compaction(broker: Broker, topic: Topic) -> Iterator[Sample]:
+    """Yield metrics of a topic with a compacted view, or with a request or a failure."""
+    if topic.state.compaction is None:
+        return
+    found = compaction_stats(broker, topic)
+    rates = broker.rates.of_compaction(topic)
+    traffic = broker.compactions.traffic.get(topic.id) or CompactionTraffic()
+    yield "pulsar_compaction_removed_event_count", found.removed
+    yield "pulsar_compaction_succeed_count", found.succeeded
+    yield "pulsar_compaction_failed_count", found.failed
+    yield "pulsar_compaction_duration_time_in_mills", found.duration_ms
+    yield "pulsar_compaction_read_throughput", round(rates[0], 3)
+    yield "pulsar_compaction_write_throughput", round(rates[1], 3)
+    yield "pulsar_compaction_compacted_entries_count", found.entries
+    yield "pulsar_compaction_compacted_entries_size", found.size
+    yield from _classes(_COMPACTION, _COMPACTION_NAMES, traffic.latencies, traffic.latency_ms)
+    yield "holdfast_topic_compaction_running", int(found.state == "running")
+    yield "holdfast_topic_compaction_failed", int(bool(found.error))
+    yield "holdfast_topic_compaction_behind_bytes", found.size_behind
 
 
 def _classes(name: str, names: Sequence[str], counts: Sequence[int], total: float) -> Iterator[Sample]:

@@ -49,6 +49,29 @@ class TopicTraffic:
         self.latency_ms += entries * age_ms
 
 
+class CompactionTraffic:
+    """Counters of the compactions of a topic, at this member."""
+
+    __slots__ = ("bytes_read", "bytes_written", "latencies", "latency_ms")
+
+    def __init__(self) -> None:
+        self.bytes_read = 0
+        self.bytes_written = 0
+        self.latencies = [0] * (len(LATENCIES_MS) + 1)
+        """Surviving entries by the time until they were durable, as those of a topic."""
+        self.latency_ms = 0.0
+
+    def wrote(self, entries: int, size: int, age_ms: float) -> None:
+        """Count surviving entries that became durable after `age_ms`."""
+        self.bytes_written += size
+        self.latencies[bisect_left(LATENCIES_MS, age_ms)] += entries
+        self.latency_ms += entries * age_ms
+
+    @property
+    def moved(self) -> Counts:
+        return self.bytes_read, self.bytes_written
+
+
 class Handed(NamedTuple):
     """Deliveries to consumers."""
 
@@ -125,6 +148,11 @@ class Rates:
         """Return a topic's rates, in the order of its counters."""
         return self.per_second(*self._topic_counts(topic))
 
+    def of_compaction(self, topic: Topic) -> tuple[float, ...]:
+        """Return the bytes per second that compactions of a topic read and write here."""
+        traffic = self._broker.compactions.traffic.get(topic.id)
+        return (0.0, 0.0) if traffic is None else self.per_second(("compaction", topic.id), traffic.moved)
+
     def _topic_counts(self, topic: Topic) -> tuple[Hashable, Counts]:
         """Return a topic's key and counters.
 
@@ -139,6 +167,8 @@ class Rates:
             if self._broker.is_deleted(topic):
                 continue
             yield self._topic_counts(topic)
+            if (compacted := self._broker.compactions.traffic.get(topic.id)) is not None:
+                yield ("compaction", topic.id), compacted.moved
             for id, dispatcher in topic.dispatchers.items():  # noqa: A001
                 yield ("subscription", id), dispatcher.handed
                 for consumer in dispatcher.handed_to():

@@ -162,6 +162,16 @@ class PublisherAnswer(_Camel, kw_only=True):
     metadata: dict[str, str] = {}
 
 
+class CompactionSummary(_Camel, kw_only=True):
+    """The last compaction of a topic; times in milliseconds since 1970, 0: never."""
+
+    last_compaction_removed_event_count: int = 0
+    """Messages that were left out."""
+    last_compaction_succeed_timestamp: int = 0
+    last_compaction_failed_timestamp: int = 0
+    last_compaction_duration_time_in_mills: int = 0
+
+
 class TopicAnswer(Rates, kw_only=True):
     """A topic."""
 
@@ -184,6 +194,7 @@ class TopicAnswer(Rates, kw_only=True):
     """Bytes; −1: the topic has no such quota."""
     backlog_quota_limit_time: int = -1
     """Seconds, likewise."""
+    compaction: CompactionSummary = msgspec.field(default_factory=CompactionSummary)
     oldest_backlog_message_age_seconds: int = -1
     """At the last look, of a topic with a quota by age; −1: not known."""
     publish_rate_limited_times: int = 0

@@ -14,7 +14,6 @@ TOPIC = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"
 SUBSCRIPTION = TOPIC + "/subscription/{subscription}"
 CLUSTER = "/admin/v2/clusters/{cluster}"
 
-_PLANNED = "is planned, and not built yet"
 _ONE_CLUSTER = "is not supported: a server belongs to one cluster"
 _NO_BOOKKEEPER = "is not applicable: holdfast has no BookKeeper; each member has its own disk"
 _NO_ZOOKEEPER = "is not applicable: holdfast has no ZooKeeper; the members agree among themselves"
@@ -22,11 +21,6 @@ _NO_FUNCTIONS = "are not supported: run a consumer and a producer, or a pipeline
 _NO_BUNDLES = "is not applicable: a namespace has one bundle, and each topic has an owner of its own"
 
 MISSING: dict[str, tuple[str, ...]] = {
-    f"the compaction of topics {_PLANNED}": (
-        NAMESPACE + "/compactionThreshold",
-        TOPIC + "/compactionThreshold",
-        TOPIC + "/compaction",
-    ),
     "a rate of one subscription is not supported: subscriptionDispatchRate sets that of each": (
         TOPIC + "/{subscription}/dispatchRate",
         SUBSCRIPTION + "/dispatchRate",

@@ -17,6 +17,8 @@ from holdfast.server.http.answers import (
 
 _NEWEST = (
     *("topic_creation_time_stamp", "last_publish_time_stamp"),
+    *("last_compaction_succeed_timestamp", "last_compaction_failed_timestamp"),
+    "last_compaction_duration_time_in_mills",
     *("backlog_quota_limit_size", "backlog_quota_limit_time", "oldest_backlog_message_age_seconds"),
 )
 """Numbers of which the largest one counts."""
@@ -38,6 +40,7 @@ def summed_into(whole: Whole, partitions: Iterable[TopicAnswer]) -> Whole:
     publishers: dict[str, PublisherAnswer] = {}
     for each in partitions:
         _add(whole, each)
+        _add(whole.compaction, each.compaction)
         for publisher in each.publishers:
             _add_named(publishers, publisher.producer_name, publisher, PublisherAnswer())
         for name, subscription in each.subscriptions.items():

@@ -9,13 +9,21 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from holdfast.broker import ConsumerStats, Dispatcher, Handed, KeyStats, SubscriptionState, Topic
+from holdfast.broker import (
+    ConsumerStats,
+    Dispatcher,
+    Handed,
+    KeyStats,
+    SubscriptionState,
+    Topic,
+)
 from holdfast.ids import MessageId
 from holdfast.ledger import LedgerInfo
 from holdfast.server.http.answers import (
     BacklogAnswer,
     BacklogCursor,
     BacklogLedger,
+    CompactionSummary,
     ConsumerAnswer,
     CursorAnswer,
     DrainingAnswer,
@@ -107,6 +115,7 @@ class Looks:
             topic_creation_time_stamp=milliseconds(topic.created),
             last_publish_time_stamp=0 if last is None else milliseconds(last.last_time),
             **self._quotas(topic),
+            compaction=self._compaction(topic),
         )
         for name, subscription in sorted(topic.subscriptions.items()):
             found = await self._subscription(topic, subscription, earliest)
@@ -115,6 +124,15 @@ class Looks:
         for name, dispatcher in sorted(topic.volatile.items()):
             answer.subscriptions.setdefault(name, await self._volatile(dispatcher))
         return answer
+
+    def _compaction(self, topic: Topic) -> CompactionSummary:
+        found = self._broker.admin.compaction(topic.name)
+        return CompactionSummary(
+            last_compaction_removed_event_count=found.read - found.kept,
+            last_compaction_succeed_timestamp=milliseconds(found.time),
+            last_compaction_failed_timestamp=milliseconds(found.error_time),
+            last_compaction_duration_time_in_mills=found.duration_ms,
+        )
 
     def _quotas(self, topic: Topic) -> dict[str, Any]:
         found = self._broker.limiting.figures(topic)
@@ -237,6 +255,7 @@ class Looks:
         last = ledgers[-1] if ledgers and not ledgers[-1].sealed else None
         cursors, shown = {}, []
         added = self._broker.rates.published(topic).entries  # now: the topic may be deleted meanwhile
+        view = self._broker.admin.compaction(topic.name)
         for each in ledgers:
             shown.append(LedgerAnswer(ledger_id=each.id, entries=_visible(topic, each), size=each.size))
             await self._steps.did(LEDGER)
@@ -255,7 +274,9 @@ class Looks:
             state="Terminated" if topic.terminated else "LedgerOpened",
             ledgers=shown,
             cursors=cursors,
-            compacted_ledger=LedgerAnswer(ledger_id=-1, entries=-1, size=-1),
+            compacted_ledger=LedgerAnswer(ledger_id=view.ledger, entries=view.entries, size=view.size)
+            if view.view
+            else LedgerAnswer(ledger_id=-1, entries=-1, size=-1),
         )
 
     async def _cursor(self, topic: Topic, subscription: SubscriptionState) -> CursorAnswer:
