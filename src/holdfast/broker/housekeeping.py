@@ -100,8 +100,9 @@ class Housekeeping:
         front = topic.state.ledgers.front
         if front is None or not front.sealed or self._is_held(topic, front.end):
             return
-        if topic.state.compaction is None and self._broker.compactions.threshold(topic):
-            return  # until its first compaction everything is kept
+        compaction = topic.state.compaction
+        if (compaction is None or compaction.view is None) and self._broker.compactions.threshold(topic):
+            return  # until its first view everything is kept
         event = trim_event(self._broker, topic)
         now, inherited = (
             self._broker.engine.log_clock.now_ns(),

@@ -289,3 +289,29 @@ def test_metrics_of_a_failure(http: HttpWorld) -> None:
     compacted(http, topic)
     assert value(http, "holdfast_topic_compaction_failed", topic) == 0
     assert value(http, "pulsar_compaction_failed_count", topic) == 1
+
+
+# -- trimming ------------------------------------------------------------------------------------------
+
+
+def test_a_threshold_keeps_all_until_the_first_view(http: HttpWorld) -> None:
+    """A first compaction that fails changes nothing: the next one needs the same messages."""
+    topic = http.topic(subscription="s")
+    http.done("POST", f"{topic}/policies", json={"roll_entries": 2, "compaction_threshold": 1 << 40})
+
+    def kept() -> int:
+        http.run(checks.fill(http, topic, 4))
+        http.done("POST", f"{topic}/subscription/s/skip_all")
+        http.run(http.broker.settle())
+        found: int = http.get(f"{topic}/internalStats")["numberOfEntries"]
+        return found
+
+    assert kept() == 4
+    with failing():
+        compacted(http, topic, "ERROR")
+        assert kept() == 8
+    compacted(http, topic)
+    assert http.run(read_compacted(http, topic)) == [b"1", b"2", b"3"]
+    http.done("POST", f"{topic}/policies", json={"compaction_threshold": None})
+    http.done("DELETE", f"{topic}/compaction")
+    assert kept() < 12, "nothing keeps them any more"
