@@ -1,23 +1,39 @@
 """Measure a million delayed messages: memory, publishes, the scan after a restart.
 
-`python -m bench.delays --messages 1000000` prints one line per step. The memory is that of the schedule, as
-the broker counts it, beside the growth of the process.
+`python -m bench.delays` prints medians of rounds, with the smallest and the largest; each round has a broker
+of its own. The memory is that of the schedule, as the broker counts it, beside the growth of the process.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
+import os
 import resource
 import tempfile
 import time
 from pathlib import Path
 
+from bench.broker_stations import Stopwatch
+from bench.figures import Goal, Spread, spread, table
 from holdfast import Broker
 
 RUN = 1000
 PAUSE_S = 0.02
-SHOWN = 20_000
+DAY_S = 86_400.0
+SHOWN = 200_000
+"""Messages of each publish that is compared."""
+MEMORY_MIB = 200.0
+MOST = 1.25
+"""The largest processor time of a publish beside a million delayed messages, as a multiple of that without:
+two equal publishes differ by as much."""
+PLAIN = "publish without delayed messages"
+BESIDE = "publish beside them"
+BEHIND = "publish to the same topic, delivered behind them"
+HELD, GREW = "memory of the schedule, MiB", "growth of the process, MiB"
+Round = dict[str, float]
+"""The figures of one round, by name."""
 
 
 def resident_mib() -> float:
@@ -26,60 +42,87 @@ def resident_mib() -> float:
     return pages * resource.getpagesize() / (1 << 20)
 
 
-async def publish(broker: Broker, topic: str, count: int, size: int, after_s: float | None) -> float:
-    """Publish messages one by one entry; return messages per second."""
-    data, began = [bytes(size)] * RUN, time.perf_counter()
+async def publish(
+    told: Round, name: str, broker: Broker, topic: str, count: int, size: int, after_s: float | None = None
+) -> None:
+    """Publish messages one by one entry; note rate and cost."""
+    gc.collect()
+    data = [bytes(size)] * RUN
     async with broker.producer(topic) as producer:
-        for _ in range(count // RUN):
-            await producer.publish(data, deliver_after=after_s)
-    return count / (time.perf_counter() - began)
+        with Stopwatch() as watch:
+            for _ in range(count // RUN):
+                await producer.publish(data, deliver_after=after_s)
+    sample = watch.sample(count)
+    told[f"{name}, messages/s"], told[f"{name}, µs of the processor"] = sample.rate, sample.cpu_us
 
 
 async def scanned(broker: Broker, topic: str, count: int) -> tuple[float, int]:
-    """Wait until a subscription holds all messages back; return seconds and bytes."""
+    """Wait until a subscription holds so many messages back; return seconds and bytes."""
     began = time.perf_counter()
     while True:
         stats = broker.admin.subscription_stats(topic, "later").dispatch
-        if stats is not None and stats.scheduled_entries == count:
+        if stats is not None and stats.scheduled_entries >= count:
             return time.perf_counter() - began, stats.scheduled_bytes
         await asyncio.sleep(PAUSE_S)
 
 
-async def measure(path: str, count: int, size: int) -> None:
-    """Print the figures of one run."""
+async def measure(path: str, count: int, size: int) -> Round:
+    """Return the figures of one round."""
+    told: Round = {}
+    shown = min(SHOWN, count)
     async with Broker.open(path, sync="os") as broker:
         for topic in ("delayed", "plain"):
             await broker.admin.create_topic(topic)
             await broker.admin.create_subscription(topic, "later", start="earliest")
-        rate = await publish(broker, "plain", SHOWN, size, None)
-        print(f"publish without delays         {rate:12,.0f} messages/s", flush=True)
+        await publish({}, "", broker, "plain", shown, size)  # the first one is slower
+        await publish(told, PLAIN, broker, "plain", shown, size)
         before = resident_mib()
         async with broker.consumer("delayed", "later", type="shared"):
-            rate = await publish(broker, "delayed", count, size, 86_400.0)
-            print(f"publish with a delay           {rate:12,.0f} messages/s, scanned meanwhile", flush=True)
+            await publish(
+                told, "publish with a delay, scanned meanwhile", broker, "delayed", count, size, DAY_S
+            )
             _, held = await scanned(broker, "delayed", count)
-            grown = resident_mib() - before
-            print(f"memory of {count:,} delayed  {held / (1 << 20):10.1f} MiB; process {grown:+.0f} MiB")
-            rate = await publish(broker, "plain", SHOWN, size, None)
-            print(f"publish beside them            {rate:12,.0f} messages/s", flush=True)
-            rate = await publish(broker, "delayed", SHOWN, size, None)
-            print(f"publish to the same topic      {rate:12,.0f} messages/s, delivered behind them")
+            told[HELD], told[GREW] = held / (1 << 20), resident_mib() - before
+            await publish(told, BESIDE, broker, "plain", shown, size)
+            await publish(told, BEHIND, broker, "delayed", shown, size)
     async with Broker.open(path, sync="os") as broker:
         before = resident_mib()
         async with broker.consumer("delayed", "later", type="shared"):
-            seconds, held = await scanned(broker, "delayed", count)
-            grown = resident_mib() - before
-            print(f"scan after a restart           {seconds:12.1f} s, {count / seconds:,.0f} entries/s")
-            print(f"memory after it                {held / (1 << 20):12.1f} MiB; process {grown:+.0f} MiB")
+            told["scan after a restart, s"], held = await scanned(broker, "delayed", count)
+            told[f"{HELD} (after it)"] = held / (1 << 20)
+            told[f"{GREW} (after it)"] = resident_mib() - before
+    return told
+
+
+def report(count: int, rounds: list[Round]) -> list[str]:
+    """Return the table of all rounds and the goals, as lines."""
+    rows = [[name, spread(Spread.of([each[name] for each in rounds]))] for name in rounds[0]]
+    goals = []
+    for name in (BESIDE, BEHIND):
+        at = "µs of the processor"
+        found = Spread.of([each[f"{name}, {at}"] / each[f"{PLAIN}, {at}"] for each in rounds])
+        goals.append(
+            Goal(f"{name}: at most {MOST}× the cost without", f"{spread(found)}×", found.median <= MOST)
+        )
+    most = max(each[name] for each in rounds for name in each if name.startswith((HELD, GREW)))
+    goals.append(Goal(f"memory under {MEMORY_MIB:.0f} MiB", f"{most:.0f} MiB at most", most < MEMORY_MIB))
+    judged = [[each.text, each.result, "met" if each.met else "MISSED"] for each in goals]
+    head = [f"{count:,} delayed messages", "median [smallest–largest]"]
+    return [*table(head, rows), "", *table(["goal", "result", ""], judged)]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--messages", type=int, default=1_000_000, help="number of delayed messages")
     parser.add_argument("--size", type=int, default=100, help="bytes of each")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="holdfast-delays.") as path:
-        asyncio.run(measure(path, options.messages // RUN * RUN, options.size))
+    before, count, rounds = os.getloadavg()[0], options.messages // RUN * RUN, []
+    for _ in range(options.rounds):
+        with tempfile.TemporaryDirectory(prefix="holdfast-delays.") as path:
+            rounds.append(asyncio.run(measure(path, count, options.size)))
+    print("\n".join(report(count, rounds)))
+    print(f"load of the machine: {before:.1f} before, {os.getloadavg()[0]:.1f} after")
 
 
 if __name__ == "__main__":

@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-import pytest
-
 from bench import delays
 
 
-def test_measure(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(delays, "SHOWN", 1000)
-    asyncio.run(delays.measure(str(tmp_path), 2000, 10))
-    lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 7
-    assert "memory of 2,000 delayed" in lines[2]
+def test_measure(tmp_path: Path) -> None:
+    found = asyncio.run(delays.measure(str(tmp_path), 2000, 10))
+    lines = delays.report(2000, [found])
+    assert lines[0].startswith("2,000 delayed messages")
+    assert found[delays.HELD] > 0
+    assert "memory under 200 MiB" in lines[-1]
