@@ -55,6 +55,7 @@ async def partitions(broker: Broker, options: argparse.Namespace) -> int:
 def tell_stats(broker: Broker, full: str, options: argparse.Namespace) -> int:
     """Show the contents of all partitions."""
     found = {name: broker.admin.topic_stats(name) for name in names_of(broker, full)}
+    compactions = {name: broker.admin.compaction(name) for name in found}
     rows = [
         (
             short(name),
@@ -62,12 +63,14 @@ def tell_stats(broker: Broker, full: str, options: argparse.Namespace) -> int:
             size_words(each.size_bytes),
             len(each.subscriptions),
             max((one.backlog for one in each.subscriptions.values()), default=0),
+            compactions[name].state,
         )
         for name, each in found.items()
     ]
     total = plural(sum(each.entries for each in found.values()), "entry")
     size = size_words(sum(each.size_bytes for each in found.values()))
     lines = [f"topic {full}: {plural(len(found), 'partition')}, {total}, {size}", ""]
-    lines += text_table(("PARTITION", "ENTRIES", "SIZE", "SUBSCRIPTIONS", "BACKLOG"), rows)
-    answer = {"name": full, "partitions": [asdict(each) for each in found.values()]}
+    lines += text_table(("PARTITION", "ENTRIES", "SIZE", "SUBSCRIPTIONS", "BACKLOG", "COMPACTED"), rows)
+    each_whole = [{**asdict(each), "compaction": asdict(compactions[name])} for name, each in found.items()]
+    answer = {"name": full, "partitions": each_whole}
     return tell(options, answer, "\n".join(lines))

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 from holdfast import errors
 from holdfast._core import TopicMessage
-from holdfast.broker import AutoCreation, LedgerStats, SubscriptionStats, TopicStats
+from holdfast.broker import AutoCreation, CompactionStats, LedgerStats, SubscriptionStats, TopicStats
 from holdfast.cli.positions import Place
 from holdfast.cli.remote_exchanges import RemoteExchanges
 from holdfast.cli.remote_http import Http, due_of, milliseconds, path_of, quoted, restored
@@ -21,6 +21,14 @@ from holdfast.client import LATEST, Client, Consumer, Producer, Reader
 from holdfast.ids import MessageId
 from holdfast.names import no_subscription, topic_name
 
+_STATES: dict[str, Literal["never", "running", "done", "failed"]] = {
+    "NOT_RUN": "never",
+    "RUNNING": "running",
+    "SUCCESS": "done",
+    "ERROR": "failed",
+}
+_SAME = ("entries", "size", "threshold", "succeeded", "failed", "removed")
+"""Figures of a compaction that HTTP names as the broker does."""
 READ_MAX = 1000
 """Messages that the server may send before they are read."""
 
@@ -214,6 +222,33 @@ class RemoteAdmin(RemoteExchanges, RemoteRights):
 
     async def truncate(self, name: str) -> None:
         self._http.send("DELETE", path_of(name) + "/truncate")
+
+    async def compact(self, name: str) -> None:
+        try:
+            self._http.send("PUT", path_of(name) + "/compaction")
+        except errors.Exists as error:  # its status is that of every conflict
+            raise errors.Busy(str(error)) from None
+
+    async def forget_compaction(self, name: str) -> None:
+        self._http.send("DELETE", path_of(name) + "/compaction")
+
+    def compaction(self, name: str) -> CompactionStats:
+        found = self._http.get(path_of(name) + "/compaction")
+        return CompactionStats(
+            state=_STATES[found["status"]],
+            error=found["lastError"],
+            error_time=found["errorTimestamp"] * 1_000_000,
+            requested=found["requestedTimestamp"] * 1_000_000,
+            view=found["view"],
+            time=found["viewTimestamp"] * 1_000_000,
+            read=found["messagesRead"],
+            kept=found["messagesKept"],
+            duration_ms=found["durationInMillis"],
+            ledger=found["viewLedger"],
+            horizon=found["horizon"],
+            size_behind=found["sizeBehind"],
+            **{each: found[each] for each in _SAME},
+        )
 
     # -- subscriptions ---------------------------------------------------------------------------------
 

@@ -1,6 +1,7 @@
 """`holdfast topic ls|create|stats|set|terminate|truncate|rm`: the topics of a data directory.
 
-`stream`, `moving` and `inspecting` have the verbs for messages, `partitioning` that for partitioned topics.
+`stream`, `moving` and `inspecting` have the verbs for messages, `partitioning` that for partitioned topics,
+`compacting` that for compaction.
 """
 
 from __future__ import annotations
@@ -10,7 +11,18 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from holdfast.cli import expiring, inspecting, limits, moving, parsing, partitioning, rights, settings, stream
+from holdfast.cli import (
+    compacting,
+    expiring,
+    inspecting,
+    limits,
+    moving,
+    parsing,
+    partitioning,
+    rights,
+    settings,
+    stream,
+)
 from holdfast.cli.asking import asking_command, server_of
 from holdfast.cli.data import data_command, find_topic, short
 from holdfast.cli.output import print_json, tell
@@ -20,7 +32,7 @@ from holdfast.errors import Busy, Exists
 from holdfast.formatting import plural, size_words, text_table
 
 if TYPE_CHECKING:
-    from holdfast.broker import Broker, SubscriptionStats, TopicStats
+    from holdfast.broker import Broker, CompactionStats, SubscriptionStats, TopicStats
 
 LS = """\
 Lists the topics, one per line. With --non-persistent those of a server that keep
@@ -88,6 +100,7 @@ def add(nouns: Subparsers) -> None:
     stream.add(verbs)
     moving.add(verbs)
     inspecting.add(verbs)
+    compacting.add(verbs)
     rights.add_to_topic(verbs)
     limits.add_to_topic(verbs)
 
@@ -136,6 +149,12 @@ POLICIES: dict[str, tuple[str, Any, str, str]] = {
     "ring_bytes": ("--ring-size", size, "SIZE", "keep about the newest SIZE bytes"),
     "delayed_tick_s": ("--delayed-tick", span, "SPAN", "messages that are due come at most so late"),
     "delayed_most_s": ("--delayed-most", span, "SPAN", "refuse messages with a longer delay; 0: no limit"),
+    "compaction_threshold": (
+        "--compaction-threshold",
+        limits.most_bytes,
+        "SIZE",
+        "compact when so much is behind the compacted view; 0: only on request",
+    ),
     **expiring.OPTIONS,
 }
 """The policy, and the option for it."""
@@ -247,11 +266,12 @@ async def stats(broker: Broker, options: argparse.Namespace) -> int:
     full = find_topic(broker, options.name)
     if broker.admin.partitions(full):
         return partitioning.tell_stats(broker, full, options)
-    found = broker.admin.topic_stats(full)
-    return tell(options, asdict(found), "\n".join(stats_lines(found)))
+    found, compaction = broker.admin.topic_stats(full), broker.admin.compaction(full)
+    answer = {**asdict(found), "compaction": asdict(compaction)}
+    return tell(options, answer, "\n".join(stats_lines(found, compaction)))
 
 
-def stats_lines(found: TopicStats) -> list[str]:
+def stats_lines(found: TopicStats, compaction: CompactionStats) -> list[str]:
     ledgers = found.ledgers
     opened = "" if not ledgers or ledgers[-1].sealed else ", the last one open"
     lines = [
@@ -262,6 +282,7 @@ def stats_lines(found: TopicStats) -> list[str]:
         f"  subscriptions {len(found.subscriptions)}",
         *([f"  dropped       {plural(found.dropped, 'entry')} of backlogs"] if found.dropped else []),
         *([f"  alternate     {short(found.alternate)}"] if found.alternate else []),
+        *compacting.lines_of(compaction),
     ]
     if found.subscriptions:
         rows = [subscription_row(each) for each in found.subscriptions.values()]

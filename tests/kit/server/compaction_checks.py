@@ -63,6 +63,24 @@ def failing(words: str = "the disk is torn") -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def waiting(http: HttpWorld) -> Iterator[None]:
+    """Let compactions wait before they read."""
+    released = asyncio.Event()
+    following = CompactionSource.next
+
+    async def later(source: CompactionSource) -> Any:
+        await released.wait()
+        return await following(source)
+
+    async def release() -> None:
+        released.set()
+
+    with mock.patch.object(CompactionSource, "next", later):
+        yield
+    http.run(release())
+
+
 @contextlib.asynccontextmanager
 async def held(http: HttpWorld) -> AsyncIterator[asyncio.Future[None]]:
     """Delay the confirmation of a requested compaction. The future is done when one is requested."""

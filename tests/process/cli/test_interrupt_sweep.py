@@ -63,6 +63,7 @@ COMMANDS = {
     "topic get": "t s AT",
     "topic reject": "t s 1:0 AT",
     "topic drain": "t AT",
+    "topic compact": "t --wait AT",
     "topic expire": "t --older-than 1h AT",
     "topic unload": "t --server SERVER",
     "topic partitions": "AT",

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
-from unittest import mock
 
 import pytest
 from pyroaring import BitMap64
 
-from holdfast.broker.compaction.source import CompactionSource
 from holdfast.broker.events import CompactionBegin, CompactionDone
 from holdfast.broker.membership import owner_of_topic
 from holdfast.names import topic_name
@@ -17,7 +14,16 @@ from holdfast.server.http.compaction_routes import CompactionAnswer, Status, who
 from tests.kit.broker.crowd import A
 from tests.kit.server import compaction_checks as checks
 from tests.kit.server.cluster_checks import NAMES, member
-from tests.kit.server.compaction_checks import NS, THRESHOLD, compacted, compaction, ended, failing, keyed
+from tests.kit.server.compaction_checks import (
+    NS,
+    THRESHOLD,
+    compacted,
+    compaction,
+    ended,
+    failing,
+    keyed,
+    waiting,
+)
 from tests.kit.server.http_metrics_checks import page_of, value
 from tests.kit.server.http_world import HttpWorld, T, http
 
@@ -74,21 +80,16 @@ def test_an_empty_view_has_no_ledger(http: HttpWorld) -> None:
 
 def test_a_second_request_is_refused_while_one_runs(http: HttpWorld) -> None:
     topic = keyed(http)
-
-    async def never(_: CompactionSource) -> None:
-        await asyncio.Event().wait()
-
-    with mock.patch.object(CompactionSource, "next", never):
+    with waiting(http):
         http.done("PUT", f"{topic}/compaction")
         found = compaction(http, topic)
         assert found["status"] == "RUNNING"
         assert found["requestedTimestamp"] > 0
+        assert value(http, "holdfast_topic_compaction_running", topic) == 1
         again = http.ask("PUT", f"{topic}/compaction")
         assert (again.status, "is being compacted already" in again.reason) == (409, True)
         http.done("DELETE", f"{topic}/compaction")
         assert compaction(http, topic)["status"] == "NOT_RUN"
-    # Its task still waits for an entry that never comes: the deletion of the topic ends it.
-    http.done("DELETE", f"{topic}?force=true")
 
 
 def test_a_request_is_answered_when_it_is_durable(http: HttpWorld) -> None:
