@@ -61,8 +61,8 @@ def test_before_the_first_compaction_all_messages_come(client: Any, topic: str) 
 @program
 def test_batches_keep_the_places_of_their_messages(client: Any, topic: str, admin: Any) -> None:
     """Also compressed ones, which the broker opens."""
-    kinds = (pulsar.CompressionType.NONE, pulsar.CompressionType.LZ4, pulsar.CompressionType.ZLib)
-    kinds += (pulsar.CompressionType.ZSTD, pulsar.CompressionType.SNAPPY)
+    kinds = [pulsar.CompressionType.NONE, pulsar.CompressionType.LZ4, pulsar.CompressionType.ZLib]
+    kinds += [pulsar.CompressionType.ZSTD, pulsar.CompressionType.SNAPPY]
     expected = []
     for number, kind in enumerate(kinds):
         producer = client.create_producer(

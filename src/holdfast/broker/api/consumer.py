@@ -481,13 +481,15 @@ class Reader(Receiver):
         self._require_closed()
         self._topic = topic = await self._broker.ensure_topic(self._topic_name)
         dispatcher = await self._broker.volatile.open(topic, None, self._start, self._compacted)
-        self._next = dispatcher.read_position
         self._take_place(dispatcher, "reader", 0, "exclusive", None)
+        self._next = dispatcher.read_position
 
     async def receive_many(self, count: int, timeout: float | None = None) -> list[TopicMessage]:
         messages = await super().receive_many(count, timeout)
         last = messages[-1]
-        self._next = last.ordinal + (max(0, last.batch_index) + 1 >= last.batch_size)
+        whole = last.batch_index < 0 or last.batch_index + 1 >= last.batch_size
+        # An entry is delivered at once. Of a compacted batch the last message may be left out.
+        self._next = last.ordinal + (whole or self._compacted)
         # The cursor of a reader follows its messages, so that nothing stays pending.
         self._serving().ack_cumulative(last, receipt=False)
         return messages

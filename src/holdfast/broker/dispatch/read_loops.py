@@ -336,7 +336,7 @@ class Reading:
     def _sequential(self, revision: Revision, wanted: int) -> Read | None:
         if self._waits_for_replay():
             return None
-        start = self._next_position()
+        start = self._pass_gaps()
         wanted = min(wanted, self._topic.visible - start, self._table.ahead_left)
         if wanted <= 0:
             return None
