@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,12 +16,15 @@ from holdfast._core import encode_messages
 from holdfast.client import Progress
 from holdfast.errors import Corrupt, CursorModifying, Locked, NoSpace
 from holdfast.pipeline.archive import archive, read_archive, require_same, verify_archive
+from holdfast.pipeline.compact import compact
 from holdfast.pipeline.jobs.archive_digest import Digest, aggregates
-from holdfast.pipeline.jobs.archive_directory import ArchiveDirectory, Range
+from holdfast.pipeline.jobs.archive_directory import ArchiveDirectory, Range, Run
+from holdfast.pipeline.jobs.archive_schemas import read_schema
 from holdfast.pipeline.jobs.subscriptions import DirectorySubscriptions
 from holdfast.pipeline.measure import FIGURES_SCHEMA, report
 from holdfast.pipeline.sink.rows import _entry, parts
 from holdfast.protocol import pulsar_pb2 as pb
+from tests.kit.pipeline.typed_world import TypedTopics, avro, definition, schema
 from tests.kit.slices import pick
 from tests.kit.spark import archive_kill
 from tests.kit.spark.archive_kill import DISTINCT_STEPS, STEPS, SUBSCRIPTION, TOPICS, Drivers
@@ -55,6 +60,53 @@ def test_archived_rows_are_the_topics_rows(spark: SparkSession, tmp_path: Path) 
     assert (last.run, last.rows) == (None, 0)
     assert "no new entries" in last.table()
     assert verify_archive(spark, to) == 163
+
+
+def test_schemas_are_kept_beside_the_rows(spark: SparkSession, tmp_path: Path) -> None:
+    """Two versions in two runs; then the topic is created again, with another version 0."""
+    data, to = tmp_path / "data", tmp_path / "archive"
+    first = definition(("name", "string"), ("count", "int"))
+    second = definition(("name", "string"), ("count", "int"), ("colour", ["null", "string"]))
+    other = definition(("price", "double"))
+
+    def fill(tree: dict[str, Any], number: int, **value: Any) -> None:
+        world, messages = TypedTopics(data), [(avro(tree, value), number), (avro(tree, value), None)]
+        asyncio.run(world.fill("orders", [schema("Avro", tree)], messages))
+
+    def archived() -> Run:
+        archive(spark, topics=["orders"], to=to, path=str(data))
+        return ArchiveDirectory(to).runs()[-1]
+
+    def definitions(run: Run) -> list[Any]:
+        return [
+            json.loads(pb.Schema.FromString(read_schema(ArchiveDirectory(to), run, file)).schema_data)
+            for _, file in sorted(run.schemas[FULL + "orders"].items())
+        ]
+
+    fill(first, 0, name="nails", count=7)
+    assert definitions(archived()) == [first]
+    fill(second, 1, name="rope", count=1, colour="grey")
+    assert definitions(archived()) == [first, second]
+    with holdfast.Broker.open(data) as broker:
+        broker.admin.delete_topic("orders", force=True)
+    fill(other, 0, price=2.5)
+    assert definitions(archived()) == [other]
+    rows = read_archive(spark, to).orderBy("messageId")
+    assert [row["schemaVersion"] for row in rows.collect()] == [0, None, 1, None, 0, None]
+    assert len(list(to.glob("_schemas/*/*.json"))) == 3
+    assert spark.read.parquet(str(to)).count() == 6, "plain readers of Parquet do not see them"
+    assert verify_archive(spark, to) == 6
+    # A compacted topic has them, too.
+    compact(spark, topics=["orders"], to=tmp_path / "compacted", path=str(data), keep_keyless=True)
+    assert [row["schemaVersion"] for row in read_archive(spark, tmp_path / "compacted").collect()] == [
+        0,
+        None,
+    ]
+    assert len(list((tmp_path / "compacted").glob("_schemas/*/*.json"))) == 1
+    file = next(to.glob("_schemas/*/1-*.json"))
+    file.write_bytes(b"{}")
+    with pytest.raises(Corrupt, match=r"1-\w+\.json does not have its digest"):
+        verify_archive(spark, to)
 
 
 def test_a_day_is_a_day_in_utc(spark: SparkSession, tmp_path: Path) -> None:
@@ -431,19 +483,21 @@ def drivers(spark: SparkSession) -> Iterator[Drivers]:
 def test_killed_at_every_step(spark: SparkSession, tmp_path: Path, drivers: Drivers) -> None:
     """One archive through all kills: complete after each, and at the end each message once.
 
-    I180, I181, I182.
+    Before each, the topics get a further schema. I180, I181, I182.
     """
     data, to = tmp_path / "data", tmp_path / "archive"
     sent: dict[str, list[bytes]] = {name: [] for name in TOPICS}
     for number, step in enumerate(pick(test=DISTINCT_STEPS, nightly=STEPS)):
         for name in TOPICS:
             more = [b"%s %d %d" % (name.encode(), number, n) for n in range(20 + number)]
+            asyncio.run(TypedTopics(data).fill(name, [schema("Avro", definition((f"f{number}", "int")))], []))
             publish(data, name, more)
             sent[name] += more
         assert drivers.run(step, data, to) == "killed", step
         archive_kill.judge(spark, data, to, sent)
     done = archive(spark, topics=TOPICS, to=to, path=str(data), subscription=SUBSCRIPTION)
     archive_kill.judge(spark, data, to, sent)
+    assert {len(known) for known in ArchiveDirectory(to).runs()[-1].schemas.values()} == {number + 1}
     assert read_archive(spark, to).count() == sum(map(len, sent.values()))
     assert [each.acked_to for each in done.topics] == [len(values) for values in sent.values()]
     assert verify_archive(spark, to) == sum(map(len, sent.values()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import subprocess
@@ -16,7 +17,7 @@ from holdfast._core import encode_messages
 from holdfast.cli import main
 from holdfast.client import Client
 from holdfast.columns.files import FilePlace
-from holdfast.errors import Corrupt, Locked, Misuse
+from holdfast.errors import Corrupt, IncompatibleSchema, Locked, Misuse
 from holdfast.pipeline import replay as replaying
 from holdfast.pipeline.archive import KEPT, archive, read_archive
 from holdfast.pipeline.compact import compact
@@ -26,6 +27,7 @@ from holdfast.pipeline.replay import replay
 from holdfast.pipeline.sink.rows import null_entry
 from tests.kit import KIT, module_command
 from tests.kit.certificates import write_key, write_public_key
+from tests.kit.pipeline.typed_world import TypedTopics, avro, definition, schema
 from tests.kit.served import Served, served
 from tests.kit.slices import pick
 from tests.kit.spark.archive_kill import DISTINCT_REPLAY_STEPS, REPLAY_STEPS, Drivers
@@ -126,6 +128,62 @@ def test_a_range_and_a_filter_in_order_once(
     other = {**asked, "archive": kept(spark, tmp_path / "b"), "to": "third-*"}
     assert replay(spark, **other).sent == 8  # type: ignore[arg-type]
     assert values(spark, data, "third-one") == wanted
+
+
+def test_messages_keep_their_schemas(spark: SparkSession, tmp_path: Path, data: Path, server: Served) -> None:
+    """Each has the version of its schema in the target, and becomes columns there."""
+    source, to = tmp_path / "data", tmp_path / "archive"
+    first = definition(("name", "string"), ("count", "int"))
+    second = definition(("name", "string"), ("count", "int"), ("colour", ["null", "string"]))
+    second["fields"][-1]["default"] = None
+    made = [
+        (avro(first, {"name": "nails", "count": 7}), 0),
+        (avro(second, {"name": "rope", "count": 1, "colour": "grey"}), 1),
+        (b"untyped", None),
+        (avro(first, {"name": "tar", "count": 2}), 0),
+        (b"\x00", 9),  # its topic has no such version
+    ]
+    asyncio.run(TypedTopics(source).fill("typed", [schema("Avro", first), schema("Avro", second)], made))
+    archive(spark, topics=["typed"], to=to, path=str(source))
+
+    def versions(topic: str) -> list[int | None]:
+        reader = spark.read.format("holdfast").option("path", str(data)).option("topic", topic)
+        rows = reader.schema("schemaVersion BIGINT, position BIGINT").load().orderBy("position")
+        return [row["schemaVersion"] for row in rows.collect()]
+
+    asked: dict[str, Any] = {"archive": to, "broker": server.url}
+    assert replay(spark, **asked, id="new", to="*-again").sent == 5
+    assert versions("typed-again") == [0, 1, None, 0, None]
+    # Where the schemas have other numbers already.
+    with Client(server.url) as client:
+        assert client.add_schema("numbered", schema("Avro", second).SerializeToString()) == 0
+        assert client.add_schema("taken", schema("String", None).SerializeToString()) == 0
+    told: list[str] = []
+
+    def killed(step: str, words: str = "") -> None:
+        told.append(step)
+        if step == "sent":
+            raise Killed
+
+    with pytest.raises(Killed):
+        replay(spark, **asked, id="numbered", to="numbered", rate=0.5, told=killed, sleep=lambda _: None)
+    assert told.index("schemas") < told.index("send")
+    assert replay(spark, **asked, id="numbered", to="numbered", rate=0.5, sleep=lambda _: None).before > 0
+    assert versions("numbered") == [1, 0, None, 1, None]
+    typed = spark.read.format("holdfast").option("path", str(data)).option("topic", "numbered")
+    rows = typed.option("valueFormat", "schema").option("mode", "permissive").load().orderBy("position")
+    assert [row["value"] and row["value"].asDict() for row in rows.collect()] == [
+        {"name": "nails", "count": 7},
+        {"name": "rope", "count": 1},
+        None,
+        {"name": "tar", "count": 2},
+        None,
+    ], "the newest schema there is the first one here"
+    # Where they do not fit nothing is sent.
+    words = r"version 0 of .*/typed does not fit .*/taken: .*holdfast schema strategy"
+    with pytest.raises(IncompatibleSchema, match=words):
+        replay(spark, **asked, id="taken", to="taken")
+    assert there(spark, data, "taken") == []
 
 
 def test_in_pieces_no_faster_than_asked(

@@ -38,6 +38,7 @@ from holdfast.pipeline.jobs.archive_directory import (
     Recovered,
     Run,
 )
+from holdfast.pipeline.jobs.archive_schemas import read_schema, stage_schemas
 from holdfast.pipeline.jobs.inputs import (
     Extent,
     Origin,
@@ -55,7 +56,7 @@ from holdfast.pipeline.jobs.summary import Report
 ROWS_PER_FILE = 2_000_000
 WRITERS = 64
 """Folders (topic and day) that a task has open at once; with more, Spark sorts the rows first."""
-KEPT = (*COLUMNS, "keyEncoding", "orderingKey", "encryption")
+KEPT = (*COLUMNS, "keyEncoding", "orderingKey", "encryption", "schemaVersion")
 """Columns of an archive: all that a replay needs to publish the same message (I184)."""
 ARCHIVED = (*KEPT, "date")
 DAY_US = 86_400_000_000
@@ -188,8 +189,17 @@ def archive(
         if fresh:
             wanted = {name: (reach.start, reach.stop) for name, reach in fresh.items()}
             rows = known.messages(spark, list(fresh), columns=KEPT, ranges=wanted, accept_loss=accept_loss)
+            schemas = known.schemas(fresh)
             run, spans = add_run(
-                spark, directory, "archive", rows, fresh, told, lambda: require_same(known, fresh), known
+                spark,
+                directory,
+                "archive",
+                rows,
+                fresh,
+                told,
+                require=lambda: require_same(known, fresh),
+                schemas=lambda ident: stage_schemas(directory, ident, folders_of(schemas), schemas),
+                known=known,
             )
         # Also files of earlier runs that were killed before they advanced the subscription.
         held = {name: (each.incarnation.hex(), each.acked_to) for name, each in holds.items()}
@@ -300,12 +310,14 @@ def add_run(
     ranges: dict[str, Range],
     told: Told,
     require: Callable[[], None],
+    schemas: Callable[[str], dict[str, dict[int, str]]],
     known: Topics | None = None,
 ) -> tuple[Run, dict[str, Span]]:
     """Write rows as a new run of a locked directory: all or nothing.
 
-    `require` is called after all rows were read, and raises if the run must not be added. With `known`, the
-    rows must be all rows that these topics have in the ranges.
+    `require` is called after all rows were read, and raises if the run must not be added. `schemas` writes
+    schemas into the staging of a run's id, and returns their files. With `known`, the rows must be all rows
+    that these topics have in the ranges.
 
     Raises:
         Corrupt: the rows read back differ from those written, or from the topics; nothing was added.
@@ -326,13 +338,14 @@ def add_run(
             back = parquet(spark, files, directory.staging(ident)) if files else None
             require_all(known, back, spans, ranges)
             require()  # the topic that was asked is still the one that was read
+        definitions = schemas(ident)
     except BaseException as error:
         directory.discard(ident)  # its files may have filled the disk
         if "No space left on device" in str(error):
             raise NoSpace(f"{directory.path} has no room for these rows; nothing was added") from error
         raise
     made = datetime.now(UTC).isoformat(timespec="seconds")
-    run = Run(VERSION, kind, number, ident, made, ranges, parts)
+    run = Run(VERSION, kind, number, ident, made, ranges, parts, definitions)
     told("commit", f"run {number}")
     directory.commit(run)
     told("move", plural(len(run.files), "file"))
@@ -417,6 +430,11 @@ def folder_of(topic: str) -> str:
     return "topic=" + "".join(f"%{ord(each):02X}" if each in _ESCAPED else each for each in topic)
 
 
+def folders_of(topics: Iterable[str]) -> dict[str, str]:
+    """Return the folder's name of each topic."""
+    return {topic: folder_of(topic) for topic in topics}
+
+
 def partition_of(file: Path) -> tuple[str, str]:
     """Return topic and day of `topic=persistent%3A%2F%2Fa%2Fb%2Forders/date=2026-11-15/part-0.parquet`."""
     topic, date, _ = file.parts
@@ -477,10 +495,12 @@ def verify_archive(spark: SparkSession, directory: str | Path) -> int:
     """Compare an archive with the digests of its runs, and count its rows.
 
     Raises:
-        Corrupt: a partition has changed; the text names it.
+        Corrupt: a partition or a schema has changed; the text names it.
     """
     there, rows = ArchiveDirectory.there(directory), 0
     for run in there.current():
+        for file in run.schema_files:
+            read_schema(there, run, file)
         _require_whole(spark, there, run)
         rows += run.rows
     return rows
@@ -488,7 +508,8 @@ def verify_archive(spark: SparkSession, directory: str | Path) -> int:
 
 def digested(run: Run) -> list[str]:
     """Return the columns that the digests of a run cover."""
-    return [name for name in ARCHIVED if run.version > 1 or name != "storedTime"]
+    since = {"storedTime": 2, "schemaVersion": 3}
+    return [name for name in ARCHIVED if run.version >= since.get(name, 1)]
 
 
 def _require_whole(spark: SparkSession, there: ArchiveDirectory, run: Run) -> None:

@@ -29,8 +29,17 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from holdfast.columns import topic_and_partition
 from holdfast.formatting import plural, text_table
-from holdfast.pipeline.archive import KEPT, add_run, plan, read_archive, require_folders, require_same
+from holdfast.pipeline.archive import (
+    KEPT,
+    add_run,
+    folders_of,
+    plan,
+    read_archive,
+    require_folders,
+    require_same,
+)
 from holdfast.pipeline.jobs.archive_directory import ArchiveDirectory, Range
+from holdfast.pipeline.jobs.archive_schemas import stage_schemas
 from holdfast.pipeline.jobs.inputs import COUNTED, Origin, Told, Topics, settings, silent, union
 from holdfast.pipeline.jobs.summary import Report
 from holdfast.protocol import pulsar_pb2 as pb
@@ -150,14 +159,16 @@ def compact(
         new, sealed = tally(parts(NARROW), bool(fresh))
         unsealed = opened(rows(NARROW)) if sealed else contextlib.nullcontext()
         with settings(spark, COUNTED), unsealed as headers:
+            rows_kept = compacted(rows(KEPT), headers, keep_keyless, seen)
             run, _ = add_run(
                 spark,
                 directory,
                 "compacted",
-                compacted(rows(KEPT), headers, keep_keyless, seen),
+                rows_kept,
                 reach,
                 told,
-                lambda: require_same(known, read),
+                require=lambda: require_same(known, read),
+                schemas=lambda ident: with_schemas(directory, ident, known.schemas(ranges)),
             )
         counts = seen.counts()
         done = [
@@ -177,6 +188,14 @@ def compact(
         seconds=time.monotonic() - began,
         topics=done,
     )
+
+
+def with_schemas(
+    directory: ArchiveDirectory, run: str, known: Mapping[str, Sequence[bytes]]
+) -> dict[str, dict[int, str]]:
+    """Stage the schemas of a result; those of topics that are not named now stay."""
+    before = [each.schemas for each in directory.current()]
+    return {**(before[-1] if before else {}), **stage_schemas(directory, run, folders_of(known), known)}
 
 
 def last_result(spark: SparkSession, directory: ArchiveDirectory, anew: Sequence[str]) -> DataFrame:

@@ -4,7 +4,9 @@ A replay has a name. Its rows are divided into pieces once, and the plan is stor
 is one batch of the sink under that name, which the broker publishes once. So a replay may be started again,
 after a kill or by mistake: no piece is published twice.
 
-    plan (ID.json) → register at the broker (ID.begun) → send piece by piece; the broker counts them
+    plan (ID.json) → register at the broker (ID.begun) → add schemas → send piece by piece; the broker counts
+
+Each message has the version that its schema has in the target topic (`jobs/replay_schemas.py`).
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ from holdfast.names import topic_name
 from holdfast.pipeline.archive import partition_of, read_files
 from holdfast.pipeline.jobs.archive_directory import INSIDE, ArchiveDirectory, Run, locked, sync
 from holdfast.pipeline.jobs.inputs import Told, settings, silent
+from holdfast.pipeline.jobs.replay_schemas import Version, add_schemas, target_name, with_versions
 from holdfast.pipeline.jobs.summary import Report
 
 PIECE_ROWS = 200_000
@@ -48,7 +51,9 @@ FLEETING = (
     r"\b(?:now|curdate|current_\w+|localtimestamp|rand\w*|uuid|shuffle|select)\b|\bunix_timestamp\(\s*\)"
 )
 """Words of a condition that select other rows each time, or depend on other tables."""
-WRITTEN = ("value", "key", "keyEncoding", "orderingKey", "encryption", "properties", "eventTime")
+WRITTEN = (
+    "value", "key", "keyEncoding", "orderingKey", "encryption", "properties", "eventTime", "schemaVersion",
+)  # fmt: skip
 
 
 class Cut(msgspec.Struct, frozen=True, array_like=True):
@@ -98,6 +103,8 @@ class Plan(msgspec.Struct, frozen=True):
     pieces: list[Piece]
     unique: str
     """Random: by it the broker distinguishes replays of the same name from two archives."""
+    versions: list[Version] = []
+    """Versions of schemas that the rows name; empty in plans of former versions."""
 
     @property
     def to(self) -> str:
@@ -180,7 +187,7 @@ def replay(
     sink = {"service.url": broker, **{name: each for name, each in reach.items() if each is not None}}
     there = ArchiveDirectory.there(archive)
     told("plan", id)
-    asked = Asked(_target(to, "x") and to, _asked(since), _asked(until), where)
+    asked = Asked(target_name(to, "x") and to, _asked(since), _asked(until), where)
     _folder(there).mkdir(parents=True, exist_ok=True)
     with locked(_folder(there) / f"{id}.lock", f"runs the replay {id}"):  # two would plan twice
         plan = _planned(there, id, asked) or _keep(there, _plan(spark, there, id, asked, rate))
@@ -190,8 +197,14 @@ def replay(
         done = _begin(there, plan, address)
         sent, starts = 0, time.monotonic()
         left = sum(each.rows for each in plan.pieces[done:])
+        given: dict[Version, int] = {}
+        if left and plan.versions:
+            told("schemas")
+            runs = {run.number: run for run in _runs(there, plan).values()}
+            with address.client(ASK_S) as client:
+                given = add_schemas(client, there, runs, plan.versions, plan.to)
         with settings(spark, {"spark.sql.session.timeZone": plan.zone}):
-            for number, piece, rows in _sections(spark, there, plan, done):
+            for number, piece, rows in _sections(spark, there, plan, done, given):
                 if rate is not None:
                     sleep(max(0.0, starts + sent / rate - time.monotonic()))
                 told("send", f"{sent:,} of {left:,}")
@@ -279,6 +292,7 @@ def _plan(spark: SparkSession, there: ArchiveDirectory, ident: str, asked: Asked
         .agg(
             *_counted(),
             F.min("publishTime").alias("time"),
+            F.collect_set("schemaVersion").alias("versions"),
             F.collect_set(F.struct("date", "file")).alias("files"),
         )
         .withColumn("time", F.max("time").over(so_far))
@@ -286,6 +300,7 @@ def _plan(spark: SparkSession, there: ArchiveDirectory, ident: str, asked: Asked
     )
     numbers = {(*partition_of(Path(file)), Path(file).name): at for at, file in enumerate(plan.files)}
     pieces, cuts, files, rows, mark = list[Piece](), dict[tuple[str, int, int], Cut](), set[int](), 0, 0
+    named = set[Version]()
     for row in slices.toLocalIterator():
         if rows and rows + row["rows"] > most:
             pieces.append(Piece(rows, list(cuts.values()), sorted(files), mark))
@@ -294,10 +309,11 @@ def _plan(spark: SparkSession, there: ArchiveDirectory, ident: str, asked: Asked
         began_at = cuts[place].start if place in cuts else row["start"]
         cuts[place] = Cut(*place, began_at, row["start"] + size)
         files |= {numbers[row["topic"], each["date"].isoformat(), each["file"]] for each in row["files"]}
+        named |= {Version(row["topic"], row["run"], each) for each in row["versions"]}
         rows, mark = rows + row["rows"], mark ^ row["mark"]
     if rows:
         pieces.append(Piece(rows, list(cuts.values()), sorted(files), mark))
-    return msgspec.structs.replace(plan, pieces=pieces)
+    return msgspec.structs.replace(plan, pieces=pieces, versions=sorted(named))
 
 
 def _keep(there: ArchiveDirectory, plan: Plan) -> Plan:
@@ -371,7 +387,7 @@ def _chosen(
 
 
 def _sections(
-    spark: SparkSession, there: ArchiveDirectory, plan: Plan, done: int
+    spark: SparkSession, there: ArchiveDirectory, plan: Plan, done: int, given: Mapping[Version, int]
 ) -> Iterator[tuple[int, Piece, DataFrame]]:
     """Yield the remaining pieces, each with its rows in order.
 
@@ -387,6 +403,7 @@ def _sections(
         owner = _owners(there, plan)
         names = [plan.files[at] for at in sorted({at for piece in some for at in piece.files})]
         rows = _chosen(spark, there, plan, [(owner[name], name) for name in names])
+        rows = with_versions(spark, rows, given)
         # One task: the order of positions is the order of publishing.
         rows = rows.where(_within(some)).coalesce(1).sortWithinPartitions(*ORDER)
         rows = rows.persist(StorageLevel.DISK_ONLY)
@@ -415,7 +432,12 @@ def _counted() -> list[Column]:
 
 
 def _owners(there: ArchiveDirectory, plan: Plan) -> dict[str, Run]:
-    """Map each file to its run, for each section: another process may compact meanwhile.
+    """Map each file to its run, for each section: another process may compact meanwhile."""
+    return {file: run for run in _runs(there, plan).values() for file in run.files}
+
+
+def _runs(there: ArchiveDirectory, plan: Plan) -> dict[str, Run]:
+    """Return the runs of the plan by their ids.
 
     Raises:
         Misuse: runs of the plan no longer exist.
@@ -426,7 +448,7 @@ def _owners(there: ArchiveDirectory, plan: Plan) -> dict[str, Run]:
             f"{there.path} was compacted again since the replay {plan.id} was planned; choose another "
             "name (--id)"
         )
-    return {file: runs[ident] for ident in plan.runs for file in runs[ident].files}
+    return {ident: runs[ident] for ident in plan.runs}
 
 
 def _within(pieces: Sequence[Piece]) -> Column:
@@ -454,21 +476,10 @@ def _send(rows: DataFrame, plan: Plan, number: int, sink: Mapping[str, str]) -> 
     writer.mode("append").save()
 
 
-def _target(to: str, name: str) -> str:
-    """Return the full name of a target topic.
-
-    Raises:
-        Misuse: it is not the name of a topic.
-    """
-    if to.count("*") > 1:
-        raise Misuse(f"{to!r} has more than one star; use at most one")
-    return topic_name(to.replace("*", name))
-
-
 def _target_column(to: str) -> Any:
     """Map each topic to its target: `*-again` maps `a/b/orders` to `a/b/orders-again`."""
     if "*" not in to:
-        return F.lit(_target(to, ""))
+        return F.lit(target_name(to, ""))
     before, after = to.split("*", 1)
     place, name = (
         F.regexp_extract("topic", r"^(.*/)([^/]*)$", 1),

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.pipeline import archive as archiving
 from holdfast.pipeline.jobs.archive_directory import ArchiveDirectory
+from holdfast.pipeline.jobs.archive_schemas import read_schema
 from tests.kit import module_command
 
 if TYPE_CHECKING:
@@ -108,10 +109,18 @@ def judge(spark: SparkSession, data: Path, to: Path, sent: dict[str, list[bytes]
         for row in archiving.read_archive(spark, to).orderBy("topic", "position").collect():
             found[row["topic"].rpartition("/")[2]].append(bytes(row["value"]))
         # A plain reader of Parquet sees the same rows.
-        named = {to / file for run in there.runs() for file in run.files}
+        runs = there.runs()
+        named = {to / file for run in runs for file in run.files}
         assert set(to.glob("topic=*/date=*/*.parquet")) <= named
+        # Schemas belong to runs, as rows do: each version that a run names is whole.
+        assert set(to.glob("_schemas/*/*")) <= {to / file for run in runs for file in run.schema_files}
+        for run in runs:
+            for known in run.schemas.values():
+                assert [*known] == [*range(len(known))], f"run {run.number} lacks versions"
+                assert all(read_schema(there, run, file) for file in known.values())
     else:
         assert not list(to.glob("topic=*"))
+        assert not list(to.glob("_schemas"))
     for name, values in sent.items():
         full = f"persistent://public/default/{name}"
         stop = reached[full].stop if full in reached else 0

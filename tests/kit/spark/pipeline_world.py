@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import holdfast
+from holdfast.columns import topic_and_partition
 from holdfast.columns.schema import COLUMNS
 from holdfast.names import topic_name
 from holdfast.pipeline.archive import KEPT
@@ -65,8 +66,13 @@ class Fed:
     """Rows of a test's own in the place of a source."""
 
     def __init__(
-        self, rows: dict[str, list[dict[str, Any]]], incarnation: str = "aa", first: int = 0
+        self,
+        rows: dict[str, list[dict[str, Any]]],
+        incarnation: str = "aa",
+        first: int = 0,
+        schemas: Mapping[str, Sequence[bytes]] | None = None,
     ) -> None:
+        self.known = {topic_name(name): tuple(each) for name, each in (schemas or {}).items()}
         self.rows = {topic_name(name): found for name, found in rows.items()}
         self.incarnation, self.first = incarnation, first
 
@@ -97,6 +103,9 @@ class Fed:
     def positions(self, name: str, start: int, stop: int) -> Iterator[Sequence[int]]:
         yield range(start, stop)
 
+    def schemas(self, names: Iterable[str]) -> dict[str, tuple[bytes, ...]]:
+        return {topic: self.known.get(topic, ()) for topic, _ in map(topic_and_partition, names)}
+
 
 def complete(row: dict[str, Any], topic: str, position: int) -> tuple[Any, ...]:
     """A row of all columns, with what the test does not care about."""
@@ -118,6 +127,7 @@ def complete(row: dict[str, Any], topic: str, position: int) -> tuple[Any, ...]:
         "keyEncoding": None,
         "orderingKey": None,
         "encryption": None,
+        "schemaVersion": None,
     }
     unknown = row.keys() - found.keys()
     assert not unknown, unknown

@@ -180,7 +180,7 @@ def test_a_copy_of_a_checkpoint_is_told(server: Served, caplog: pytest.LogCaptur
 
 
 def test_versions_of_schemas(server: Served) -> None:
-    """The topic must have the schema that a row names; then its consumers can ask for it."""
+    """The topic must have the schema that a row names."""
     schema = StructType([*VALUE, StructField("schemaVersion", LongType())])
 
     def written(topic: str, *versions: int | None) -> None:

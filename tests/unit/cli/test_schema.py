@@ -10,6 +10,9 @@ from typing import Any
 import pytest
 
 from holdfast.cli.entry import run
+from holdfast.pipeline.jobs.archive_directory import ArchiveDirectory
+from holdfast.pipeline.jobs.archive_schemas import stage_schemas
+from holdfast.protocol import pulsar_pb2 as pb
 from tests.kit.server.http_world import HttpWorld, http
 
 __all__ = ["http"]
@@ -69,6 +72,18 @@ def test_what_get_prints_can_be_uploaded(
     monkeypatch.setattr("sys.stdin", io.StringIO(call(http, capsys, "get", one, "--json")[1]))
     assert call(http, capsys, "upload", two, "-") == (0, f"{two}: version 0\n")
     assert told(http, capsys, "get", two)["type"] == "JSON"
+
+
+def test_a_file_of_an_archive_can_be_uploaded(
+    http: HttpWorld, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    topic, directory = http.topic().rpartition("/")[2], ArchiveDirectory(tmp_path)
+    schema = pb.Schema(name="s", type=pb.Schema.Json, schema_data=DEFINITION.encode()).SerializeToString()
+    staged = stage_schemas(directory, "run", {"t": "topic=t"}, {"t": [schema]})
+    file = directory.staging("run") / staged["t"][0]
+    assert call(http, capsys, "upload", topic, str(file)) == (0, f"{topic}: version 0\n")
+    found = told(http, capsys, "get", topic)
+    assert (found["type"], found["data"]) == ("JSON", DEFINITION)
 
 
 def test_the_strategy_of_a_namespace(http: HttpWorld, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 ```
 DIR/topic=…/date=2026-11-15/part-….parquet   for any reader of Parquet
+DIR/_schemas/topic=…/1-5f1c0e6a2b3c4d5e.json the schemas of a topic (archive_schemas.py)
 DIR/_holdfast/runs/00000001.json             a run: its positions, partitions, counts, digests and files
 DIR/_holdfast/staging/RUN/topic=…/date=…/…   files of a run that is not committed
 DIR/_holdfast/lock                           held by the one process that changes the archive
@@ -35,9 +36,11 @@ from holdfast.errors import Corrupt, Exists, Locked, Misuse, NotFound
 
 INSIDE = "_holdfast"
 """Readers of Parquet skip names that begin with an underscore."""
-VERSION = 2
-VERSIONS = (1, VERSION)
-"""Versions of runs that can be read. Rows and digests of version 1 lack `storedTime`."""
+VERSION = 3
+VERSIONS = (1, 2, VERSION)
+"""Versions of runs that can be read. Rows and digests of version 1 lack `storedTime`, and those of version 2
+`schemaVersion`.
+"""
 Kind = Literal["archive", "compacted"]
 
 
@@ -76,6 +79,8 @@ class Run(msgspec.Struct, frozen=True):
     made: str
     topics: dict[str, Range]
     parts: list[Part]
+    schemas: dict[str, dict[int, str]] = {}
+    """Files with the schemas of topics, by version; of a partitioned topic once."""
 
     @property
     def rows(self) -> int:
@@ -83,7 +88,13 @@ class Run(msgspec.Struct, frozen=True):
 
     @property
     def files(self) -> list[str]:
+        """The Parquet files."""
         return [file for part in self.parts for file in part.files]
+
+    @property
+    def schema_files(self) -> list[str]:
+        """The files with schemas; other runs may have them, too."""
+        return [file for found in self.schemas.values() for file in found.values()]
 
 
 @dataclass(frozen=True)
@@ -223,12 +234,14 @@ class ArchiveDirectory:
         ]
 
     def require_files(self, runs: list[Run]) -> None:
-        """Check that all files of these runs exist, with their sizes.
+        """Check that all files of these runs exist, and Parquet files with their sizes.
 
         Raises:
             Corrupt: a file is missing, or has another size.
         """
         for run in runs:
+            for file in run.schema_files:
+                self.find(run, file)
             for part in run.parts:
                 for file, size in zip_longest(part.files, part.sizes):
                     place = self.find(run, file)
@@ -310,7 +323,7 @@ class ArchiveDirectory:
     def place(self, run: Run) -> int:
         """Move a committed run's files to their places. Return how many were moved."""
         staging, moved, folders = self.staging(run.id), 0, set[Path]()
-        for file in run.files if staging.exists() else ():
+        for file in [*run.schema_files, *run.files] if staging.exists() else ():
             source, target = staging / file, self.path / file
             if not source.exists():
                 continue
@@ -330,11 +343,13 @@ class ArchiveDirectory:
 
     def superseded(self) -> None:
         """Delete the runs before the last one of a compacted directory."""
-        for run in self.runs()[:-1]:
-            self._remove(run)
+        runs = self.runs()
+        for run in runs[:-1]:
+            self._remove(run, runs[-1])
 
-    def _remove(self, run: Run) -> None:
-        for file in run.files:
+    def _remove(self, run: Run, last: Run) -> None:
+        """Delete a run, and its files but for those that the last run has, too."""
+        for file in {*run.files, *run.schema_files} - {*last.schema_files}:
             target = self.path / file
             target.with_name(f".{target.name}.crc").unlink(missing_ok=True)
             target.unlink(missing_ok=True)

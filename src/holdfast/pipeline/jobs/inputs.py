@@ -70,6 +70,13 @@ class Topics(Protocol):
     def positions(self, name: str, start: int, stop: int) -> Iterator[Sequence[int]]:
         """Read the positions of a range that have a row, without Spark; one per row."""
 
+    def schemas(self, names: Iterable[str]) -> dict[str, tuple[bytes, ...]]:
+        """Return the schemas of topics by version, as stored.
+
+        An empty one stands for a deletion. Names are full names; partitions count as their topic. All schemas
+        of messages that were readable before the call are there.
+        """
+
 
 @dataclass(frozen=True)
 class Origin:
@@ -157,6 +164,14 @@ class Origin:
         """See `Topics`. Raises NotFound: positions were trimmed."""
         for batch in self._place().open(name).decoding(start, stop, Wish(["position"])).batches():
             yield batch.column("position").to_numpy()
+
+    def schemas(self, names: Iterable[str]) -> dict[str, tuple[bytes, ...]]:
+        """See `Topics`. Raises Corrupt: the file with the schemas is damaged."""
+        place, found = self._place(), dict[str, tuple[bytes, ...]]()
+        for name in names:
+            topic, _ = topic_and_partition(name)
+            found[topic] = max(found.get(topic, ()), place.open(name).schemas(), key=len)
+        return found
 
     def stream(self, spark: SparkSession, topics: Sequence[str]) -> DataStreamReader:
         """Return a stream of the topics from the earliest entry; add options before `load`.
