@@ -176,7 +176,8 @@ class CursorModifying(HoldfastError):
 class Outdated(HoldfastError):
     """The acknowledgement is from before a reset and changes nothing.
 
-    The reset decided which entries are delivered again.
+    The reset decided which entries are delivered again. Of a batch that reads a compacted view: the view was
+    removed after the plan.
     """
 
 

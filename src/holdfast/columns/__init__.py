@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from holdfast.columns.address import Address
     from holdfast.columns.decoding import Decoding, Wish
     from holdfast.columns.files import (
+        EntryReader,
         FilePlace,
         FileTopic,
         Place,
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from holdfast.columns.open_chunks import Floor, OpenChunks, scan_for
     from holdfast.columns.schema import COLUMNS, EXTRA, require_columns, schema_text
     from holdfast.columns.tickets import (
+        NEWEST,
         Among,
         AtTime,
         Chunks,
@@ -48,6 +50,7 @@ else:
                 "Wish",
             ),
             "files": (
+                "EntryReader",
                 "FilePlace",
                 "FileTopic",
                 "Place",
@@ -67,7 +70,7 @@ else:
                 "schema_text",
             ),
             "tickets": (
-                *("Among", "AtTime", "Chunks", "Extent", "Mark", "OfTopic"),
+                *("NEWEST", "Among", "AtTime", "Chunks", "Extent", "Mark", "OfTopic"),
                 *("OfVersions", "Opened", "Read", "Trouble", "Weighed", "parsed", "require_inside"),
             ),
         },
@@ -76,11 +79,13 @@ else:
 __all__ = [
     "COLUMNS",
     "EXTRA",
+    "NEWEST",
     "Address",
     "Among",
     "AtTime",
     "Chunks",
     "Decoding",
+    "EntryReader",
     "Extent",
     "FilePlace",
     "FileTopic",

@@ -22,9 +22,9 @@ import pyarrow as pa
 from holdfast._core import Columns, Entries, chunks_in, packed_entry
 from holdfast.columns.files import EntryReader, topic_and_partition
 from holdfast.columns.open_chunks import LOOK_BACK_BYTES, digest
-from holdfast.packing import SIZE_MAX, Unpackable, unpack
 from holdfast.errors import Corrupt, DataLoss, NotFound
 from holdfast.ledger.files import RUN_ENTRIES
+from holdfast.packing import SIZE_MAX, Unpackable, unpack
 
 log = logging.getLogger("holdfast.pipeline.decoding")
 
@@ -151,7 +151,8 @@ class Decoding:
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows. Raises Corrupt, NotFound like `TopicReader.run`."""
-        while self.at < self._stop:
+        while (at := self._topic.next(self.at, self._stop)) < self._stop:
+            self.at = at
             try:
                 run = self._topic.run(self.at, self._stop)
             except Corrupt as error:
@@ -166,6 +167,7 @@ class Decoding:
                 raise
             yield from self._decode(run)
             self.at += len(run)
+        self.at = self._stop
         yield from self._rest()
         if self.damaged:
             log.warning(
@@ -299,7 +301,7 @@ class Decoding:
         """Extend the search before the range down to this position."""
         found, holes = _Parts(), array("q")
         at = start
-        while at < self._back_to:
+        while (at := self._topic.next(at, self._back_to)) < self._back_to:
             try:
                 run = self._topic.run(at, self._back_to)
             except Corrupt:  # reported by the reader of that range; needed here for missing parts

@@ -23,6 +23,7 @@ from holdfast.ledger import FILE_HEADER, LEDGERS, TOPICS, LedgerFile
 from holdfast.ledger.files import (
     RUN_ENTRIES,
     TableEntry,
+    TopicTable,
     directory_incarnation,
     name_in,
     read_schemas,
@@ -35,6 +36,7 @@ from holdfast.ledger.files import (
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from holdfast.columns.compacted import CompactedTopic
     from holdfast.columns.decoding import Wish
 
 log = logging.getLogger("holdfast.pipeline.reading")
@@ -93,6 +95,10 @@ class TopicReader(Protocol):
     incarnation: bytes
     home: bytes
     """The incarnation of its directory; empty if the directory is on another machine."""
+    view: int
+    """The number of the compacted view that it is read through; 0: none."""
+    horizon: int
+    """The ordinal below which this view stands for the topic."""
 
     def plan(self) -> tuple[int, int]:
         """Return the range that can be read now: the first ordinal, and the end."""
@@ -127,11 +133,16 @@ class TopicReader(Protocol):
 class EntryReader(TopicReader, Protocol):
     """A topic whose entries are on this machine."""
 
+    def next(self, ordinal: int, stop: int) -> int:
+        """Return the first ordinal of a range that has an entry; `stop`: none. A compacted view has gaps."""
+
     def locate(self, ordinal: int) -> tuple[int, int]:
         """Return ledger and entry of an ordinal within `plan`."""
 
     def run(self, start: int, stop: int) -> Entries:
         """Return the first entries of a range within `plan`: at least one, in one ledger.
+
+        `start` is an entry. There may be gaps behind it.
 
         Raises:
             NotFound: the beginning has been trimmed; plan again.
@@ -152,8 +163,17 @@ class Place(Protocol):
             Corrupt: a damaged table has lost its name, and may be one of these.
         """
 
-    def open(self, name: str) -> TopicReader:
-        """Open a topic. Raises NotFound."""
+    def open(self, name: str, view: int = 0) -> TopicReader:
+        """Open a topic.
+
+        Args:
+            name: its full name.
+            view: the number of the compacted view to read it through, or NEWEST; 0: none.
+
+        Raises:
+            NotFound: it does not exist.
+            Outdated: the view is gone.
+        """
 
 
 class FilePlace:
@@ -205,13 +225,17 @@ class FilePlace:
             log.warning("%s", words)
             raise NotFound(words) from error
 
-    def open(self, name: str) -> FileTopic:
-        """Return the topic; the same object again unless the topic was replaced.
+    def open(self, name: str, view: int = 0) -> FileTopic | CompactedTopic:
+        """See Place.
 
         Raises:
-            NotFound: the topic does not exist.
             BadConfiguration: the directory is gone.
         """
+        topic = self.topic(name)
+        return topic.through(view) if view else topic
+
+    def topic(self, name: str) -> FileTopic:
+        """Return a topic; the same object again unless the topic was replaced. Raises like `open`."""
         held = self._open.pop(name, None)
         if held is None or held.moved():
             try:
@@ -254,6 +278,8 @@ class FileTopic:
         0 2 2
     """
 
+    view = horizon = 0
+
     def __init__(
         self,
         directory: Path,
@@ -272,6 +298,17 @@ class FileTopic:
         self.name = name
         self.incarnation = self._table.incarnation
         self.home = incarnation
+
+    @property
+    def table(self) -> TopicTable:
+        """The table at the last `plan`."""
+        return self._table
+
+    def through(self, view: int) -> FileTopic | CompactedTopic:
+        """Return the topic through a compacted view, by its number or NEWEST. Raises like `open_view`."""
+        from holdfast.columns.compacted import open_view  # few readers need it
+
+        return open_view(self, self._directory, self._files, view)
 
     def moved(self) -> bool:
         """Return whether topic or view was replaced, and must be opened again."""
@@ -355,6 +392,10 @@ class FileTopic:
     def schemas(self) -> tuple[bytes, ...]:
         """See TopicReader. Raises Corrupt: their file is damaged."""
         return read_schemas(self._directory, self.name, self.incarnation)
+
+    def next(self, ordinal: int, stop: int) -> int:
+        """See EntryReader."""
+        return ordinal
 
     def locate(self, ordinal: int) -> tuple[int, int]:
         """See EntryReader."""

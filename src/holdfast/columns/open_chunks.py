@@ -79,7 +79,7 @@ def scan_for(
     """Like `scan`, but time-limited; always makes progress. Returns the position that was reached, too."""
     found = {each.uuid: each for each in _newest(before)}
     at, until = start, time.monotonic() + seconds
-    while at < stop and (at == start or time.monotonic() < until):
+    while (at := topic.next(at, stop)) < stop and (at == start or time.monotonic() < until):
         try:
             run = topic.run(at, stop)
         except Corrupt:  # reported by the reader of that range

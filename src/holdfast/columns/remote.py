@@ -193,10 +193,10 @@ class RemotePlace:
         parts = [names[at : at + AMONG_MAX] for at in range(0, len(names), AMONG_MAX)] or [[]]
         return sorted({each for part in parts for each in self.call("topics", Among(part), list[str])})
 
-    def open(self, name: str) -> RemoteTopic:
-        """Open a topic. Raises NotFound, Denied."""
-        found = self.call("plan", OfTopic(name), Extent)
-        return RemoteTopic(self, name, bytes.fromhex(found.incarnation))
+    def open(self, name: str, view: int = 0) -> RemoteTopic:
+        """See Place. Raises Denied."""
+        found = self.call("plan", OfTopic(name, view=view), Extent)
+        return RemoteTopic(self, name, bytes.fromhex(found.incarnation), found.view, found.horizon)
 
     def binary_url(self, topic: str | None = None) -> str:
         """Return the binary address of the same broker. Raises like `call`.
@@ -379,33 +379,39 @@ class RemoteTopic:
 
     home = b""
 
-    def __init__(self, place: RemotePlace, name: str, incarnation: bytes) -> None:
+    def __init__(
+        self, place: RemotePlace, name: str, incarnation: bytes, view: int = 0, horizon: int = 0
+    ) -> None:
         self.place = place
         self.name = name
         self.incarnation = incarnation
+        self.view = view
+        self.horizon = horizon
+        self.of = (name, incarnation.hex(), view)
+        """The beginning of every request."""
 
     def plan(self) -> tuple[int, int]:
         """See TopicReader. Raises NotFound: the topic was deleted or replaced."""
-        found = self.place.call("plan", OfTopic(self.name, self.incarnation.hex()), Extent)
+        found = self.place.call("plan", OfTopic(*self.of), Extent)
         return found.first, found.visible
 
     def at_time(self, time_ms: int) -> int:
         """See TopicReader."""
         moment = max(-BOUND_MAX, min(BOUND_MAX, time_ms))
-        return self.place.call("time", AtTime(self.name, self.incarnation.hex(), time_ms=moment), int)
+        return self.place.call("time", AtTime(*self.of, time_ms=moment), int)
 
     def weights(self, start: int, stop: int, step: int = 0) -> list[tuple[int, int]]:
         """See TopicReader."""
         if start >= stop:
             return [(start, 0)]
-        asked = Weighed(self.name, self.incarnation.hex(), start=start, stop=stop, step=step)
+        asked = Weighed(*self.of, start=start, stop=stop, step=step)
         return self.place.call("weights", asked, list[tuple[int, int]])
 
     def open_chunks(self, start: int, stop: int, before: list[OpenChunks]) -> list[OpenChunks]:
         """See TopicReader; sends as many requests as needed."""
         while start < stop:
             told = [(each.uuid, each.first, each.newest) for each in before]
-            asked = Chunks(self.name, self.incarnation.hex(), start=start, stop=stop, before=told)
+            asked = Chunks(*self.of, start=start, stop=stop, before=told)
             found = self.place.call("chunks", asked, Opened)
             if found.to <= start:
                 raise HoldfastError(f"{self.place.url} makes no progress with {self.name} at entry {start}")
@@ -416,7 +422,7 @@ class RemoteTopic:
         """See TopicReader; sends as many requests as needed."""
         found: list[bytes] = []
         while True:
-            asked = OfVersions(self.name, self.incarnation.hex(), first=len(found))
+            asked = OfVersions(*self.of, first=len(found))
             some = self.place.call("schemas", asked, list[bytes])
             if not some:
                 return tuple(found)
@@ -476,8 +482,7 @@ class RemoteDecoding:
         wish, here = self._wish, self._keys is not None
         more = ["key"] if here and "key" not in wish.columns else []
         return Read(
-            self._topic.name,
-            self._topic.incarnation.hex(),
+            *self._topic.of,
             start=self._mark.start,
             stop=self._stop,
             skip=self._mark.skip,

@@ -20,6 +20,9 @@ BODY_BYTES_MAX = 1 << 20
 AMONG_MAX = 1000
 """How many topics one request looks for."""
 
+NEWEST = -1
+"""Instead of the number of a compacted view: the newest one, or none if there is none."""
+
 Number = Annotated[int, msgspec.Meta(ge=0, le=NUMBER_MAX)]
 BOUND_MAX = 1 << 62
 Bound = Annotated[int, msgspec.Meta(ge=-BOUND_MAX, le=BOUND_MAX)]
@@ -33,12 +36,17 @@ class Among(msgspec.Struct, forbid_unknown_fields=True):
     """The topics to look for, with their partitions; empty: all."""
 
 
-class OfTopic(msgspec.Struct, forbid_unknown_fields=True):
-    """The body of `plan`. The result is an Extent."""
+class OfTopic(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """The body of `plan`. The result is an Extent.
+
+    Defaults are not sent: an older server may not know the field.
+    """
 
     topic: str
     incarnation: str = ""
     """In hexadecimal; empty: any."""
+    view: Annotated[int, msgspec.Meta(ge=NEWEST, le=NUMBER_MAX)] = 0
+    """The number of the compacted view to read through; 0: none. Only `plan` takes NEWEST."""
 
 
 class AtTime(OfTopic, kw_only=True):
@@ -96,6 +104,10 @@ class Extent(msgspec.Struct):
     incarnation: str
     first: int
     visible: int
+    view: int = 0
+    """The number of the compacted view; 0: none."""
+    horizon: int = 0
+    """The entry below which the view stands for the topic."""
 
 
 class Opened(msgspec.Struct):

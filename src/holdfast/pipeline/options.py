@@ -200,6 +200,8 @@ service.url text both -: A broker that serves: http://127.0.0.1:8080 or holdfast
 token text both -: Authentication token.
 topic name both -: One topic. To read: it, and its partitions.
 topics names source -: Topics, with commas between them.
+readCompacted flag source false: Batches only: of what is compacted, the newest message of each key; then
+    everything behind it.
 partitions flag source true: false: topics that are named are read alone, without partitions.
 topicsPattern pattern source -: Every topic whose full name this regular expression matches.
 subscribe names source -: The same as topics, by Kafka's name.

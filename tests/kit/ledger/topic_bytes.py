@@ -38,6 +38,9 @@ class MemoryTopic:
     def plan(self) -> tuple[int, int]:
         return self._first, self._first + len(self.offsets)
 
+    def next(self, ordinal: int, stop: int) -> int:
+        return ordinal
+
     def locate(self, ordinal: int) -> tuple[int, int]:
         return LEDGER, ordinal - self._first
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import random
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,16 +20,9 @@ from holdfast.columns.schema import COLUMNS
 from holdfast.columns.tickets import Mark, Read, parsed
 from holdfast.ids import NUMBER_MAX
 from holdfast.server.flight import service
-from holdfast.server.flight.link import Setup, Told
 from tests.kit.ledger.topic_bytes import Maker, MemoryTopic
+from tests.kit.server.breaking import Breaking, open_to_all
 from tests.kit.slices import seeds
-
-
-class Everybody:
-    """Instead of the link to a server: all may."""
-
-    def ask(self, header: str | None, topics: list[str]) -> Told:
-        return Told(1, "anybody", [True] * len(topics))
 
 
 @pytest.fixture(scope="module")
@@ -47,30 +38,13 @@ def reads(
     """As in the Flight process, over a topic of bytes, in small batches."""
     monkeypatch.setattr(service, "FileTopic", lambda *_: topic)
     monkeypatch.setattr(decoding, "Columns", functools.partial(Columns, rows_max=rows_max))
-    setup = Setup(str(directory), "127.0.0.1", None, None, "", "", "", 4, 60.0, 1 << 30, "info", "text")
-    return service.Reads(directory, Everybody(), service.Service(setup, Everybody()).places)  # type: ignore[arg-type]
+    return open_to_all(directory)
 
 
-class Breaking(RemotePlace):
-    """A way that breaks after some batches, at random."""
-
-    def __init__(self, there: service.Reads, seed: int) -> None:
-        super().__init__("http://nowhere", timeout_s=60.0)
-        self._there = there
-        self._random = random.Random(seed)
-        self.breaks = 0
-
-    def rows(self, ticket: Read) -> Iterator[tuple[pa.RecordBatch, Mark]]:
-        _, found = self._there.rows(None, msgspec.json.encode(ticket))
-        with contextlib.closing(found):  # type: ignore[type-var]
-            for number, (batch, mark) in enumerate(found):
-                if (number and not self.breaks) or self._random.random() < 0.3:
-                    self.breaks += 1
-                    raise _Away("broken for the test")
-                yield batch, msgspec.msgpack.decode(mark, type=Mark)
-        if self._random.random() < 0.3:
-            self.breaks += 1
-            raise _Away("broken at the end")
+def at(place: RemotePlace, topic: MemoryTopic) -> Any:
+    """Return the topic as a reader elsewhere has it."""
+    of = (topic.name, topic.incarnation.hex(), 0)
+    return type("There", (), {"place": place, "name": topic.name, "of": of})()
 
 
 def differs(directory: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> bool:
@@ -85,7 +59,7 @@ def differs(directory: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> bool
         names.append("corrupt")
     wish = decoding.Wish(made.random.sample(names, made.random.randrange(1, 12)), permissive=True)
     place = Breaking(reads(directory, topic, monkeypatch, made.random.choice([1, 2, 3, 5, 40])), seed)
-    there: Any = type("There", (), {"place": place, "name": topic.name, "incarnation": topic.incarnation})()
+    there = at(place, topic)
     near = decoding.Decoding(topic, *topic.plan(), wish)  # type: ignore[arg-type]
     far = RemoteDecoding(there, *topic.plan(), wish)
     expected = [row for batch in near.batches() for row in batch.to_pylist()]
@@ -111,7 +85,7 @@ def stream_of_the_last_positions(directory: Path, monkeypatch: pytest.MonkeyPatc
     first, visible = topic.plan()
     assert visible == NUMBER_MAX
     place = Breaking(reads(directory, topic, monkeypatch, 5), 3)
-    there: Any = type("There", (), {"place": place, "name": topic.name, "incarnation": topic.incarnation})()
+    there = at(place, topic)
     far = RemoteDecoding(there, first, visible, decoding.Wish(["position"], permissive=True))
     positions = [row["position"] for batch in far.batches() for row in batch.to_pylist()]
     assert (min(positions), max(positions), far.at) == (first, NUMBER_MAX - 1, NUMBER_MAX)
@@ -169,7 +143,7 @@ def test_damage_behind_the_last_row_is_counted_once(
     first, visible = topic.plan()
     topic.damaged = {first, first + 3, visible - 2, visible - 1}
     place = Once(reads(directory, topic, monkeypatch, rows_max), behind)
-    there: Any = type("There", (), {"place": place, "name": topic.name, "incarnation": topic.incarnation})()
+    there = at(place, topic)
     far = RemoteDecoding(there, first, visible, decoding.Wish(["value"], permissive=True))
     assert sum(batch.num_rows for batch in far.batches()) > 0
     assert (far.damaged, far.at) == (4, visible)

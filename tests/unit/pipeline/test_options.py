@@ -145,7 +145,7 @@ def test_a_directory_that_goes_while_it_is_read(data: Path, monkeypatch: pytest.
     reader = source(data, failOnDataLoss="false").reader(columns())
     splits = reader.partitions()
 
-    def unmounted(self: FilePlace, name: str) -> Any:
+    def unmounted(self: FilePlace, name: str, view: int = 0) -> Any:
         data.rename(data.with_name("elsewhere"))
         raise NotFound(f"no topic {name}")
 

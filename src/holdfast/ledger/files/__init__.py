@@ -1,10 +1,11 @@
 """Files of a data directory: read, publish, rebuild, check and copy them."""
 
-from holdfast.ledger.files.compacted import ViewEntry, ViewFile
+from holdfast.ledger.files.compacted import ViewEntry, ViewFile, ViewPlace
 from holdfast.ledger.files.table import (
     RUN_ENTRIES,
     Publications,
     TableEntry,
+    TopicTable,
     directory_incarnation,
     name_in,
     read_schemas,
@@ -19,8 +20,10 @@ __all__ = [
     "RUN_ENTRIES",
     "Publications",
     "TableEntry",
+    "TopicTable",
     "ViewEntry",
     "ViewFile",
+    "ViewPlace",
     "directory_incarnation",
     "name_in",
     "read_schemas",

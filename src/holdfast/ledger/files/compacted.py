@@ -29,6 +29,8 @@ class SurvivorsOf(Protocol):
     def first(self) -> int: ...
     @property
     def entries(self) -> int: ...
+    @property
+    def last_time(self) -> int: ...
 
 
 class View(Protocol):
@@ -67,6 +69,8 @@ class ViewPlace(msgspec.Struct, array_like=True, frozen=True):
     """The ordinal of its entry 0."""
     end: int
     """The ordinal behind its last entry below the horizon."""
+    last_time: int = 0
+    """Log time of that entry, or of a later one."""
 
 
 class ViewFile(msgspec.Struct, array_like=True, frozen=True):
@@ -94,7 +98,9 @@ def compacted_path(stem: str, number: int) -> str:
 
 def write_view(path: Path, name: str, incarnation: bytes, view: View) -> None:
     """Write the file of a view, as a whole."""
-    places = tuple(ViewPlace(each.ledger, each.first, each.first + each.entries) for each in view.places)
+    places = tuple(
+        ViewPlace(each.ledger, each.first, each.first + each.entries, each.last_time) for each in view.places
+    )
     content = ViewFile(name, incarnation, view.number, view.horizon, view.entries, view.survivors, places)
     write_part(path, view.number, content)
 

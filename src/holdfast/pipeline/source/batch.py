@@ -18,7 +18,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from holdfast.columns import Place, TopicReader, Wish, open_place
+from holdfast.columns import NEWEST, Place, TopicReader, Wish, open_place
 from holdfast.errors import BadConfiguration, Corrupt, NotFound
 from holdfast.ledger.files import directory_incarnation
 from holdfast.pipeline.options import EARLIEST, LATEST
@@ -27,6 +27,7 @@ from holdfast.pipeline.source.offsets import (
     Selection,
     after_loss,
     before_end,
+    require_behind_view,
     require_known,
     resolve,
     starting_at,
@@ -55,6 +56,8 @@ class Split(InputPartition):
     stop: int
     whole: int = 0
     """As `Wish.whole`."""
+    view: int = 0
+    """The compacted view to read through; 0: none."""
     home: str = field(default="", compare=False)
     """The incarnation of the directory; empty: over the network. Not compared: the rows are the same."""
 
@@ -90,7 +93,7 @@ def cut(ranges: list[Planned], at_least: int | None, cores: int | None = None) -
                 edges.append(low + inside)
         edges.append(ordinals[-1])
         incarnation, home = topic.incarnation.hex(), topic.home.hex()
-        out += [Split(topic.name, incarnation, *edge, whole, home) for edge in pairwise(edges)]
+        out += [Split(topic.name, incarnation, *edge, whole, topic.view, home) for edge in pairwise(edges)]
     return out
 
 
@@ -112,6 +115,7 @@ class BatchReader(DataSourceReader):
 
         Raises:
             NotFound: a topic does not exist.
+            BadConfiguration: the batch would end within a compacted view.
             DataLoss: wanted entries were trimmed.
         """
         options = self._options
@@ -128,7 +132,7 @@ class BatchReader(DataSourceReader):
         require_known(ending, found, "endingOffsets")
         ranges = []
         for name in found:
-            topic = place.open(name)
+            topic = place.open(name, NEWEST if options["readCompacted"] else 0)
             first, visible = topic.plan()
             wish = wanted_position(starting, name, EARLIEST)
             start, whole = starting_at(topic, wish, options)
@@ -139,6 +143,7 @@ class BatchReader(DataSourceReader):
             asked = options["endingTimestamp"] is None and last not in (EARLIEST, LATEST)
             if asked:
                 stop = before_end(name, stop, visible, options["failOnDataLoss"], "endingOffsets")
+            require_behind_view(topic, stop)
             ranges.append(Planned(topic, start, min(stop, visible), whole))
         return cut(ranges, options["minPartitions"], options.get("cores")) or [Split("", "", 0, 0)]
 
@@ -222,6 +227,7 @@ def _entries(split: Split, options: dict[str, Any], wish: Wish) -> Iterator[pa.R
         Corrupt: a block is damaged, in mode failfast.
         DataLoss: the range was trimmed meanwhile, with failOnDataLoss.
         BadConfiguration: the directory does not exist on this machine.
+        Outdated: the compacted view of the plan is gone. Another one would not fit the other tasks.
     """
     if split.start >= split.stop:
         return
@@ -229,7 +235,7 @@ def _entries(split: Split, options: dict[str, Any], wish: Wish) -> Iterator[pa.R
     while at < stop:
         place = _place(split, options)
         try:
-            topic = place.open(split.name)
+            topic = place.open(split.name, split.view)
             first, visible = topic.plan()  # the table is now at least as new as the driver's plan
             if topic.incarnation.hex() != split.incarnation:
                 raise NotFound(f"{split.name} was created again")

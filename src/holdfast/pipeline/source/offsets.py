@@ -116,6 +116,16 @@ def before_end(name: str, position: int, visible: int, fail: bool, option: str) 
     return visible
 
 
+def require_behind_view(topic: TopicReader, stop: int) -> None:
+    """Raises BadConfiguration: a batch would end within the compacted view that it is read through."""
+    if stop < topic.horizon:
+        raise BadConfiguration(
+            f"endingOffsets or endingTimestamp ends at entry {stop} of {topic.name}, within its compacted "
+            f"view {topic.view}, which stands for all entries below {topic.horizon}. Values that were replaced "
+            "later are not in it. Let the batch end at that entry or later, or read without readCompacted"
+        )
+
+
 def resolve(topic: TopicReader, position: int, time_ms: int | None = None) -> int:
     """Resolve EARLIEST, LATEST or a time to a position."""
     first, visible = topic.plan()

@@ -158,6 +158,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._selection = Selection(options)
         if options["endingOffsets"] != "latest" or options["endingTimestamp"] is not None:
             raise BadConfiguration("a stream has no end: leave out endingOffsets and endingTimestamp")
+        if options["readCompacted"]:
+            raise BadConfiguration(
+                "readCompacted is for batches: a stream repeats a planned batch after a restart, and its "
+                "compacted view may be gone by then. Read a batch with readCompacted, and a stream without it"
+            )
         self._subscription: Subscription | None = None
         if (name := options["predefinedSubscription"]) is not None:
             starting = options["startingOffsets"]

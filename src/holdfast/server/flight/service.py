@@ -23,10 +23,12 @@ import pyarrow.flight as flight
 from holdfast.columns import (
     COLUMNS,
     EXTRA,
+    NEWEST,
     Among,
     AtTime,
     Chunks,
     Decoding,
+    EntryReader,
     Extent,
     FilePlace,
     FileTopic,
@@ -192,8 +194,8 @@ class Reads:
 
     def _plan(self, header: str | None, body: bytes) -> Extent:
         """Return the readable range of a topic."""
-        topic = self._open(header, parsed(body, OfTopic))
-        return Extent(topic.incarnation.hex(), *topic.plan())
+        topic = self._open(header, parsed(body, OfTopic), newest=True)
+        return Extent(topic.incarnation.hex(), *topic.plan(), topic.view, topic.horizon)
 
     def _time(self, header: str | None, body: bytes) -> int:
         """Return the first entry that was stored at a time or later."""
@@ -249,7 +251,7 @@ class Reads:
         empty = pa.record_batch(wish.decoder(topic.name).finish()).select(asked.columns)
         return empty.schema, self._stream(topic, asked, wish, empty)
 
-    def _stream(self, topic: FileTopic, asked: Read, wish: Wish, empty: pa.RecordBatch) -> Iterator[Any]:
+    def _stream(self, topic: EntryReader, asked: Read, wish: Wish, empty: pa.RecordBatch) -> Iterator[Any]:
         # The place is counted here, not in do_get: a stream that never begins would hold it forever.
         decoding, taken = Decoding(topic, asked.start, asked.stop, wish), 0
         with _told(), self._places.read(lambda: decoding.at + taken):
@@ -272,13 +274,17 @@ class Reads:
             mark = Mark(asked.stop, 0, end=True, damaged=decoding.damaged)
             yield empty, msgspec.msgpack.encode(mark)
 
-    def _open(self, header: str | None, asked: OfTopic) -> FileTopic:
+    def _open(self, header: str | None, asked: OfTopic, newest: bool = False) -> EntryReader:
         """Open a topic for one call: an open topic belongs to one thread.
 
         Raises:
             Denied: the caller has no grant of consume.
+            Misuse: it asks for the newest view, and has to name one: calls of one query read the same view.
             NotFound: the topic does not exist, or is another one of the same name.
+            Outdated: the compacted view is gone.
         """
+        if asked.view == NEWEST and not newest:
+            raise Misuse("the number of a view is wanted here: send the one that `plan` has returned")
         told = self._link.ask(header, [asked.topic])
         if not told.allowed[0]:
             words = "it needs a grant of consume on this topic (authorization.grants)"
@@ -286,7 +292,7 @@ class Reads:
         topic = FileTopic(self._directory, asked.topic, self._incarnation)
         if asked.incarnation and asked.incarnation != topic.incarnation.hex():
             raise NotFound(f"{asked.topic} was deleted and created again; start a new query")
-        return topic
+        return topic.through(asked.view) if asked.view else topic
 
 
 def _mark(before: Mark, rows: pa.RecordBatch) -> Mark:
