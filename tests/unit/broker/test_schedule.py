@@ -296,3 +296,22 @@ def test_the_diagnosis_tells_the_first_time(delay_s: float, words: str) -> None:
         assert found.text == f"2 entries until their delivery time, the first {told}"
 
     world.run(scenario)
+
+
+def test_an_owner_that_returns_waits_again() -> None:
+    """The timer of its first turn ends while another member dispatches."""
+    world = world_of(1, {0: LOOK_S + 15})
+
+    async def scenario(world: World) -> None:
+        inbox = world.join()
+        await world.settle(0.1)
+        assert world.dispatcher.stats().scheduled_entries == 1
+        world.dispatcher.halt()
+        await world.settle(LOOK_S + 1)
+        world.dispatcher.take([])
+        await world.settle(5)
+        assert inbox.ordinals == [], "not due"
+        await world.settle(10)
+        assert inbox.ordinals == [0]
+
+    world.run(scenario)

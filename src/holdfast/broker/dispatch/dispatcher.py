@@ -468,6 +468,7 @@ class Dispatcher(Acknowledging):
             self._acking.elsewhere = elsewhere
             self._reading.position = max(self._cursor.acks.acked_to, self._reading.first)
             self._reading.halted = False
+            self._scheduling.arm()
             if not self._consumers:
                 self._keys.prepare(self.options.ahead_entries)
             if self._table.keyed and hashes:

@@ -87,9 +87,11 @@ class Scheduling:
         return times.now_ns // 1_000_000 if times.active and not self._table.single else AT_ONCE
 
     def began(self) -> None:
-        """Forget what became due while another member dispatched: it is read from the position on."""
+        """Forget what became due while another member dispatched: it is read from the position on.
+
+        Call `arm` when this member may read.
+        """
         self._table.take_scheduled(self.now_ms)
-        self.arm()
 
     def arm(self) -> None:
         """Set the timer to the next look."""
@@ -119,7 +121,7 @@ class Scheduling:
     def _look(self) -> None:
         self._timer = None
         if self._reading.halted:
-            return  # `began` follows
+            return  # when this member dispatches again, `arm` follows
         self._looked_ns = self._clock.monotonic_ns()
         moved = self._table.take_scheduled(self.now_ms)
         self.arm()
