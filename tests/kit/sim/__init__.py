@@ -5,7 +5,7 @@ disk may lose is often lost here.
 """
 
 from tests.kit.sim.disk import Platter, SimDisk, SimFile
-from tests.kit.sim.faults import EVERYTHING, Trouble, storm
+from tests.kit.sim.faults import EVERYTHING, Trouble, storm, strike
 from tests.kit.sim.group import SimGroup
 from tests.kit.sim.loop import SimLoop
 from tests.kit.sim.network import Delivered, Weather
@@ -28,4 +28,5 @@ __all__ = [
     "Trouble",
     "Weather",
     "storm",
+    "strike",
 ]

@@ -63,7 +63,7 @@ def storm(
         for kind in kinds:
             at -= getattr(shares, kind)
             if at < 0:
-                _strike(sim, kind, chance, back)
+                strike(sim, kind, chance, back)
                 break
     sim.heal()
     for number in sorted(back):
@@ -71,7 +71,8 @@ def storm(
     sim.run(5)
 
 
-def _strike(sim: Sim, kind: str, chance: SeededRandomness, back: dict[int, float]) -> None:
+def strike(sim: Sim, kind: str, chance: SeededRandomness, back: dict[int, float]) -> None:
+    """Let one fault happen, of a kind that `Trouble` has; `back` tells when crashed nodes return."""
     running = sorted(sim.running)
     if kind == "split":
         sides: dict[int, list[int]] = {}
