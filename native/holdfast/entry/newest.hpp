@@ -13,6 +13,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <iterator>
 #include <limits>
 #include <string_view>
@@ -56,19 +57,18 @@ class NewestOfKeys {
     void note(std::string_view key, u64 number, bool deleted) {
         const Hash128 hash = siphash(key, key_);
         if (hash.low < first_ || hash.low > last_) return;
-        Slot* slot = find(hash);
-        if (slot->number == kFree) {
-            slot = insert(hash);
-            if (slot == nullptr) return;  // the share was halved, and no longer covers it
-        } else if (slot->number != kDeleted) {
-            bits.put(slot->number, false);
-        }
-        slot->number = deleted ? kDeleted : number;
-        bits.put(number, !deleted);
+        if (slots_.empty()) slots_.resize(most_ >> halvings_);
+        __builtin_prefetch(&slots_[place(hash)]);
+        Coming& next = coming_[noted_++ % kAhead];
+        if (noted_ > kAhead) apply(next);
+        next = {hash, deleted ? kDeleted : number, number};
     }
 
     // Ends a pass. Returns whether all keys were covered; else everything is to be noted again.
     bool end_pass() {
+        for (u64 at = noted_ < kAhead ? 0 : noted_ - kAhead; at < noted_; ++at)
+            apply(coming_[at % kAhead]);
+        noted_ = 0;
         slots_.clear();
         slots_.shrink_to_fit();
         used_ = 0;
@@ -88,19 +88,39 @@ class NewestOfKeys {
         Hash128 hash;
         u64 number = kFree;
     };
+    // A message whose slot is on its way into the cache: waiting for it took most of the time.
+    struct Coming {
+        Hash128 hash;
+        u64 value, number;
+    };
+    static constexpr u64 kAhead = 16;
     static constexpr u64 kFree = std::numeric_limits<u64>::max();
     static constexpr u64 kDeleted = kFree - 1;
     static constexpr u64 kLast = std::numeric_limits<u64>::max();
     static constexpr std::size_t kSlotsMin = 64;
 
+    void apply(const Coming& each) {
+        Slot* slot = find(each.hash);
+        if (slot->number == kFree) {
+            slot = each.hash.low <= last_ ? insert(each.hash) : nullptr;
+            if (slot == nullptr) return;  // the share was halved, and no longer covers it
+        } else if (slot->number != kDeleted) {
+            bits.put(slot->number, false);
+        }
+        slot->number = each.value;
+        bits.put(each.number, each.value != kDeleted);
+    }
+
     // The slot of a hash, or the free one where it belongs.
     Slot* find(const Hash128& hash) {
-        if (slots_.empty()) slots_.resize(most_ >> halvings_);
         const std::size_t size = slots_.size();
-        auto at = static_cast<std::size_t>((hash.high >> 32) * size >> 32);
+        std::size_t at = place(hash);
         while (slots_[at].number != kFree && slots_[at].hash != hash)
             at = at + 1 < size ? at + 1 : 0;
         return &slots_[at];
+    }
+    std::size_t place(const Hash128& hash) const {
+        return static_cast<std::size_t>((hash.high >> 32) * slots_.size() >> 32);
     }
     bool is_full() const { return 8 * (used_ + 1) > 7 * slots_.size(); }
 
@@ -149,6 +169,8 @@ class NewestOfKeys {
     u64 first_ = 0, last_ = kLast;
     std::vector<Slot> slots_;
     std::size_t used_ = 0;
+    std::array<Coming, kAhead> coming_{};
+    u64 noted_ = 0;  // messages of this pass that were put there
 };
 
 }  // namespace holdfast
