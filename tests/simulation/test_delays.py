@@ -6,6 +6,8 @@ import pytest
 
 from holdfast.broker.state import SubscriptionType
 from tests.kit.broker import delay_checks as checks
+from tests.kit.broker import owners
+from tests.kit.slices import seeds
 
 TYPES: list[SubscriptionType] = ["shared", "key_shared"]
 
@@ -26,3 +28,12 @@ def test_an_owner_with_a_clock_ahead() -> None:
 
 def test_counts_of_a_dead_owner() -> None:
     checks.counts_of_a_dead_owner()
+
+
+def test_squalls_of_one_broker() -> None:
+    """I271: keys, delays and resets, while the broker restarts; `test_ownership.py` has those of three."""
+    waited = 0
+    for seed in seeds("owners alone", test=6, nightly=200):
+        world, _ = owners.run(seed, nodes=1)
+        waited += world.waited
+    assert waited > 0, "nothing was delayed"
