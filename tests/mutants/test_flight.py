@@ -12,6 +12,7 @@ import pyarrow.flight as flight
 import pytest
 
 from holdfast import Broker
+from holdfast.columns import NEWEST
 from holdfast.columns.files import FilePlace, FileTopic
 from holdfast.errors import AuthenticationFailed
 from holdfast.server.flight import service
@@ -34,8 +35,10 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("mutants") / "data"
     with Broker.open(str(path)) as broker:
         for name in (OPEN, SECRET):
-            with broker.producer(name) as producer:
-                producer.send_many([b"%d" % i for i in range(20)])
+            for key in "ab":  # view 1 stands for ten entries, view 2 for twenty
+                with broker.producer(name) as producer:
+                    producer.send_many([b"%d" % i for i in range(10)], key=key)
+                broker.admin.compact(name, wait=True)
     return path
 
 
@@ -89,7 +92,31 @@ def complaints(directory: Path) -> set[str]:
             found.add("another topic is read under its name")
         if read(guest, OPEN, incarnation=incarnation) != 20:
             found.add("rows are missing")
+        if (read(guest, OPEN, view=1), read(guest, OPEN, view=2)) != (11, 2):
+            found.add("another view is read than the planned one")
+        if not refused("Misuse", lambda: read(guest, OPEN, view=-1)):
+            found.add("a view is read that was not planned")
+        if act(guest, "plan", topic=OPEN, view=-1)["view"] != 2:
+            found.add("an older view is planned")
+        if not refused("Outdated", lambda: read(guest, OPEN, view=3)):
+            found.add("a view is read that does not exist")
     return found
+
+
+def newest_always(self: Any, header: Any, asked: Any, newest: bool = False) -> Any:
+    """Opens the newest view, whichever is planned."""
+    if asked.view:
+        asked.view = NEWEST
+    return OPENS(self, header, asked, newest=True)
+
+
+OPENS = service.Reads._open
+
+
+def opens_any(self: Any, header: Any, asked: Any, newest: bool = False) -> Any:
+    """Opens what it is asked for."""
+    topic = FileTopic(self._directory, asked.topic, self._incarnation)
+    return topic.through(asked.view) if asked.view else topic
 
 
 def test_the_judge_has_nothing_to_say(directory: Path) -> None:
@@ -105,8 +132,22 @@ MUTANTS: dict[str, tuple[str, Any, set[str]]] = {
     ),
     "opens what it may not": (
         "Reads._open",
-        lambda self, header, asked: FileTopic(self._directory, asked.topic, self._incarnation),
-        {"a topic is read", "a topic is planned", "another topic is read under its name"},
+        opens_any,
+        {
+            "a topic is read",
+            "a topic is planned",
+            "another topic is read under its name",
+            "a view is read that was not planned",
+        },
+    ),
+    "opens the newest view": (
+        "Reads._open",
+        newest_always,
+        {
+            "another view is read than the planned one",
+            "a view is read that was not planned",
+            "a view is read that does not exist",
+        },
     ),
     "lists what it may not": (
         "Reads._topics",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import timedelta
 from itertools import pairwise
@@ -13,19 +14,21 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from holdfast import Broker
+from holdfast import Broker, packing
 from holdfast._core import chunks_in
 from holdfast.broker.engine import Engine
-from holdfast import packing
-from holdfast.columns import decoding, open_chunks
+from holdfast.columns import NEWEST, compacted, decoding, open_chunks
 from holdfast.columns import files as column_files
 from holdfast.columns.decoding import Decoding, Wish
 from holdfast.columns.files import FilePlace, open_place
 from holdfast.columns.schema import COLUMNS
 from holdfast.errors import BadConfiguration, Corrupt
+from holdfast.ledger.files import read_table_view
 from holdfast.pipeline.source import batch as batches
 from holdfast.pipeline.source import offsets, stream
+from holdfast.pipeline.source.batch import BatchReader
 from tests.kit.ledger.topic_bytes import FIRST, Maker, MemoryTopic, compress
+from tests.kit.pipeline.compacted import SMALL, Prices, rows_of, through_newest
 from tests.kit.pipeline.streams import (
     NAMED,
     ORDERS,
@@ -35,6 +38,7 @@ from tests.kit.pipeline.streams import (
     read_in_lives,
     send,
 )
+from tests.kit.spark.source_rows import reader
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 
@@ -169,6 +173,118 @@ def check_filters(tmp: str) -> None:
     assert Stream(tmp, publishedFrom=last).batch() == []
 
 
+@contextlib.contextmanager
+def views(tmp: str) -> Iterator[tuple[Prices, BatchReader]]:
+    """A topic with a compacted view and a tail, while its broker runs, and a batch of it."""
+    with Broker.open(tmp, roll_entries=7, housekeeping_s=3600, **SMALL) as broker:
+        prices = Prices(broker, tmp)
+        prices.send(40)
+        prices.compact()
+        prices.send(10)
+        options: dict[str, Any] = {"topic": "prices", "readCompacted": True, "minPartitions": 4}
+        yield prices, reader(tmp, ("position", "value"), **options)
+
+
+def pairs(made: BatchReader, splits: Any) -> list[tuple[Any, ...]]:
+    return [
+        (row["position"], row["value"])
+        for split in splits
+        for each in made.read(split)
+        for row in each.to_pylist()
+    ]
+
+
+def wanted(prices: Prices, horizon: int) -> list[tuple[Any, ...]]:
+    return [(row["position"], row["value"]) for row in prices.expected(horizon)]
+
+
+def check_one_view(tmp: str) -> None:
+    """Tasks read the view of the plan, also when there is a newer one."""
+    with views(tmp) as (prices, made):
+        splits, horizon = made.partitions(), through_newest(tmp).horizon
+        expected = wanted(prices, horizon)
+        prices.send(40)
+        prices.compact()
+        assert pairs(made, splits) == expected
+
+
+def check_view_and_tail(tmp: str) -> None:
+    """Every row comes once: from the view below the horizon, and from the topic from there on."""
+    with views(tmp) as (prices, made):
+        assert pairs(made, made.partitions()) == wanted(prices, through_newest(tmp).horizon)
+
+
+def check_view_without_its_end(tmp: str) -> None:
+    """A view that stands for entries beyond the visible end is not used yet."""
+    with views(tmp) as (prices, _):
+        visible, plan = through_newest(tmp).horizon - 1, column_files.FileTopic.plan
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(column_files.FileTopic, "plan", lambda self: (plan(self)[0], visible))
+            expected = [row for row in prices.rows if row["position"] < visible]
+            topic = through_newest(tmp)
+            assert rows_of(topic, *topic.plan()) == expected
+
+
+def check_end_within_the_view(tmp: str) -> None:
+    """A state that the view does not know is refused."""
+    end = '{"prices": {"0": 20}}'
+    with views(tmp), pytest.raises(BadConfiguration):
+        reader(tmp, topic="prices", readCompacted=True, endingOffsets=end).partitions()
+
+
+def the_newest_view_in_each_task(patch: pytest.MonkeyPatch) -> None:
+    real = FilePlace.open
+    patch.setattr(FilePlace, "open", lambda self, name, view=0: real(self, name, NEWEST if view else 0))
+
+
+def the_tail_from_the_first_kept_entry(patch: pytest.MonkeyPatch) -> None:
+    real = compacted.CompactedTopic.decoding
+
+    class Twice:
+        def __init__(self, parts: list[Any]) -> None:
+            self._parts = parts
+
+        def batches(self) -> Any:
+            for each in self._parts:
+                yield from each.batches()
+
+    def decoding(self: Any, start: int, stop: int, wish: Wish) -> Any:
+        end = min(stop, self.horizon)
+        more = [self._topic.decoding(start, end, wish)] if start < end else []
+        return Twice([real(self, start, stop, wish), *more])
+
+    patch.setattr(compacted.CompactedTopic, "decoding", decoding)
+
+
+def entries_at_the_next_place(patch: pytest.MonkeyPatch) -> None:
+    real = compacted.CompactedTopic._read
+
+    def read(self: Any, start: int, rank: int, count: int) -> Any:
+        return real(self, start, max(0, rank - 1), count)
+
+    patch.setattr(compacted.CompactedTopic, "_read", read)
+
+
+def the_newest_view_of_the_table(patch: pytest.MonkeyPatch) -> None:
+    real = compacted.open_view
+
+    def open_view(topic: Any, directory: Any, ledgers: Any, number: int) -> Any:
+        known = topic.table.views
+        return real(topic, directory, ledgers, number) if not known else _view(topic, directory, ledgers)
+
+    patch.setattr(compacted, "open_view", open_view)
+
+
+def _view(topic: Any, directory: Any, ledgers: Any) -> Any:
+    entry = topic.table.views[0]
+    found = read_table_view(directory, topic.table, entry)
+    return compacted.CompactedTopic(topic, directory, ledgers, entry, *found)
+
+
+def any_end(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(batches, "require_behind_view", lambda topic, stop: None)
+
+
 def no_look_back(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Decoding, "_look_back", lambda *_: [])
 
@@ -296,6 +412,11 @@ MUTANTS: list[tuple[Patch, Callable[..., None]]] = [
     (any_directory_is_the_one, check_directory),
     (before_is_in_it, check_filters),
     (no_filters, check_filters),
+    (the_newest_view_in_each_task, check_one_view),
+    (the_tail_from_the_first_kept_entry, check_view_and_tail),
+    (entries_at_the_next_place, check_view_and_tail),
+    (the_newest_view_of_the_table, check_view_without_its_end),
+    (any_end, check_end_within_the_view),
 ]
 
 
@@ -303,7 +424,7 @@ MUTANTS: list[tuple[Patch, Callable[..., None]]] = [
 def test_mutants_are_noticed(
     mutant: tuple[Patch, Callable[..., None]], tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """I150, I152, I155, I156, I157."""
+    """I150, I152, I155, I156, I157, I314."""
     break_it, check = mutant
     needs = check.__code__.co_argcount
     check(*[str(tmp_path / "sound")][:needs])
