@@ -112,9 +112,13 @@ class Rates:
         A counter that is younger than the older tick was zero then.
         """
         then, found = self._looks[0]
-        before = found.get(key, (0,) * len(counts))
+        before = found.get(key)
+        if before is None:
+            if not any(counts):  # most are idle
+                return (0.0,) * len(counts)
+            before = (0,) * len(counts)
         seconds = max(1.0, (self._broker.clock.monotonic_ns() - then) / 1e9)
-        return tuple(max(0, b - a) / seconds for a, b in zip(before, counts, strict=True))
+        return tuple([max(0, b - a) / seconds for a, b in zip(before, counts, strict=True)])
 
     def add_source(self, source: Source) -> None:
         """Add a source of counters."""
