@@ -1,4 +1,4 @@
-"""Measure a compaction: its time beside that of reading and writing the same bytes once, and its memory.
+"""Measure a compaction: its time, beside reading and writing once, and its memory.
 
 `python -m bench.compaction` fills a topic with batches whose messages have keys of their own, compacts it,
 and prints medians of rounds. "Read once" reads and checks every entry of the topic, as the broker does for a
@@ -78,14 +78,13 @@ async def append(broker: Broker, topic: str, entries: Iterator[bytes]) -> None:
         await asyncio.gather(*flying)
 
 
-async def read_once(topic: Topic) -> list[bytes]:
-    """Read and check all entries; return none of them."""
+async def read_once(topic: Topic) -> None:
+    """Read and check all entries."""
     at = topic.first
     while at < topic.visible:
         entries = await topic.read(at, 4096, READ_BYTES)
         at = entries.end_ordinal
         await asyncio.sleep(0)
-    return []
 
 
 class Watch:

@@ -591,7 +591,7 @@ class Entries:
     def open_masks(self) -> list[tuple[int, int]]: ...
 
 def packed_batches(entries: Entries) -> list[tuple[int, int, int, bytes]]:
-    """Place, compression, size when opened, and payload of each batch that has to be opened first."""
+    """Return place, compression, opened size and payload of each compressed batch."""
 
 @final
 class Compactor:

@@ -49,7 +49,7 @@ def the_last_value_is_lost(patch: Patch) -> None:
 
 @mutant
 def a_deleted_key_is_shown(patch: Patch) -> None:
-    """What the topic has not trimmed is read from the topic."""
+    """Entries that the topic has not trimmed are read from the topic."""
     index = CompactedReading.index
 
     def from_topic(self: CompactedReading, ordinal: int) -> ViewIndex | None:
@@ -110,7 +110,7 @@ def what_readers_of_the_view_before_need_is_trimmed(patch: Patch) -> None:
 
 @mutant
 def a_reader_moves_to_each_new_view(patch: Patch) -> None:
-    """I312: it has passed the value of a key, and the new view has no longer the deletion."""
+    """I312: it has passed the value of a key, and misses its deletion."""
     index = CompactedReading.index
 
     def renewed(self: CompactedReading, ordinal: int) -> ViewIndex | None:
@@ -132,7 +132,7 @@ def messages_that_were_left_out_of_batches_stay_in_the_backlog(patch: Patch) -> 
 
 @mutant
 def the_base_of_a_second_compaction_is_not_read(patch: Patch) -> None:
-    """What only the view before has is lost."""
+    """Entries that only the view before has are lost."""
     following = CompactionSource.next
 
     async def tail(self: CompactionSource) -> Entries | None:

@@ -185,7 +185,7 @@ KEYS = 300
 
 @program
 def compacted_over_a_kill(client: Any, topic: str, admin: Any) -> None:
-    """The server is killed while it compacts: a reader gets each key's newest value all the same."""
+    """The server is killed while it compacts: a reader gets each key's newest value."""
     pid = admin.pid()
     for value in range(4):
         producer = client.create_producer(topic, batching_enabled=True, batching_max_messages=50)

@@ -4,12 +4,11 @@
 //                              memory for the keys needs (entry/newest.hpp)
 //   take(run) … finish()       reads everything once more, and returns what survives
 //
-// Each pass reads the same entries in the same order. A message of the newest value survives; one
-// with an empty payload says that its key has no value, and survives no more than the values before
-// it. A batch that loses some of its messages is written again (entry/thin.hpp).
+// Each pass reads the same entries in the same order. The message of a key's newest value survives.
+// An empty payload says that the key has no value; then nothing of the key survives. A batch that loses some of its messages is written again (entry/thin.hpp).
 //
-// Kept as they are: entries that cannot be read, batches that cannot be opened, and the parts of a
-// message whose last part has not come yet. The parts of a large message share its fate; only
+// Entries that cannot be read stay as they are, and so do batches that cannot be opened. The parts
+// of a message stay until its last part has come. The parts of a large message share its fate; only
 // kPartsMax of them are remembered, and further ones are kept.
 #pragma once
 

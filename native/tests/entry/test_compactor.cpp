@@ -96,7 +96,7 @@ Strings messages_of(std::string_view bytes) {
     return out;
 }
 
-// What survives, by ordinal; the runs are cut anew for each pass.
+// Returns the survivors by ordinal; the runs are cut anew for each pass.
 std::map<u64, std::string> compacted(const Strings& entries, std::size_t memory, bool keyless,
                                      std::mt19937& random, Compactor* out = nullptr,
                                      const std::map<std::size_t, std::string>& opened = {}) {
@@ -166,7 +166,7 @@ void test_rules() {
     found = compacted(entries, 1 << 16, false, random);
     CHECK(found.size() == 3 && !found.contains(100) && !found.contains(105));
 
-    // A batch that was opened, one that was not, and bytes that are no entry.
+    // A batch that was opened, one that was not, and bytes without an entry.
     const std::vector<One> packed{{"a", "1"}, {"b", "1"}};
     entries = {batch(0, packed, 2), batch(1, {{"a", "2"}}), batch(2, packed, 3), "no entry"};
     found = compacted(entries, 1 << 16, false, random, nullptr, {{0, body_of(packed)}});

@@ -1,4 +1,4 @@
-"""Publish a topic to processes that read the files of a broker: Spark by path, Arrow Flight."""
+"""Publish topics to processes that read the files of a broker."""
 
 from __future__ import annotations
 

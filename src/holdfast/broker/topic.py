@@ -239,7 +239,7 @@ class Topic:
         return entries
 
     async def read_view(self, view: CompactedView, rank: int, count_max: int, size_max: int) -> Entries:
-        """Read a run of the entries of a compacted view, from this one of its file on.
+        """Read a run of a compacted view, from this entry of its file on.
 
         Raises:
             NotFound: the view was removed.

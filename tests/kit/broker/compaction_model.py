@@ -1,8 +1,8 @@
-"""A model of a compacted topic: all its messages, and what each reader must get of them.
+"""A model of a compacted topic: its messages, and those that each reader must get.
 
 The broker runs on a simulated disk, which loses power in the middle of a compaction. A reader gets the newest
-message of each key below the horizon of the view in which it began, without deleted keys, and then every
-message from the horizon on. A dead compaction changes nothing, and is carried out later.
+message of each key below the horizon of its view, without deleted keys. Then it gets every message from the
+horizon on. A dead compaction changes nothing, and is carried out later.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class CompactionMachine(RuleBasedStateMachine):
         self.messages: list[Message] = []
         self.held: list[Held] = []
         self.newest_seen: dict[str, bytes] = {}
-        """What the consumer of the subscription has received, by key."""
+        """The last value that the consumer of the subscription has received, by key."""
         self.numbers = 0
 
         async def create() -> None:
@@ -94,7 +94,7 @@ class CompactionMachine(RuleBasedStateMachine):
 
     @property
     def horizon(self) -> int:
-        """Of the newest view; −1: there is none."""
+        """Of the newest view; −1: without one."""
         compaction = self.topic.state.compaction
         return -1 if compaction is None or compaction.view is None else compaction.view.horizon
 
@@ -110,7 +110,7 @@ class CompactionMachine(RuleBasedStateMachine):
         ]
 
     def forget_trimmed(self) -> None:
-        """Forget messages that the topic has trimmed; while it has a view, that keeps the newest."""
+        """Forget messages that the topic has trimmed; a view would keep the newest."""
         if self.horizon < 0:
             self.messages = [each for each in self.messages if each.ordinal >= self.topic.first]
 
@@ -168,7 +168,7 @@ class CompactionMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.messages)
     @rule(turns=st.integers(1, 60), power=st.booleans())
     def die_while_compacting(self, turns: int, power: bool) -> None:
-        """The view is the former one or the new one, and a request that was confirmed is carried out."""
+        """The view is the former or the new one; a confirmed request is carried out."""
         before, end = self.horizon, self.topic.visible
         self.held.clear()
 
@@ -225,7 +225,7 @@ class CompactionMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.held)
     @rule()
     def go_on(self) -> None:
-        """A reader goes on in the view in which it began, also if another one has replaced that."""
+        """A reader continues in the view in which it began, also after another one."""
 
         async def work() -> None:
             held = self.held.pop(0)
@@ -249,7 +249,7 @@ class CompactionMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.horizon >= 0)
     @rule()
     def settle(self) -> None:
-        """The view before is no longer kept, so readers in it are no longer promised anything."""
+        """The view before is no longer kept: the promise to its readers ends."""
 
         async def work() -> None:
             assert self.topic.state.compaction is not None

@@ -1,4 +1,4 @@
-"""Compactions on three members: the same view on all, and an owner that dies at any step."""
+"""Compactions on three members: one view on all, and an owner that dies."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def any_member_asks_and_the_owner_compacts() -> None:
 
 
 def the_owner_dies_while_it_compacts() -> None:
-    """At any of its steps: another member carries the request out, and no half of a view is shown."""
+    """At any step. Another member carries the request out; the view is never half."""
 
     def after(turns: int) -> None:
         async def work(trio: Trio) -> None:

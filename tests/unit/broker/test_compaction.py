@@ -253,7 +253,7 @@ def test_the_threshold_asks_again_only_after_a_time(tmp_path: Path, monkeypatch:
 
 
 def test_where_a_compacted_reader_begins(tmp_path: Path) -> None:
-    """At an id that only the view has, behind it, at a time, and at ids that were compacted."""
+    """At ids that only the view has, at times, and at ids that were compacted."""
 
     async def work(broker: Broker) -> None:
         await broker.admin.create_topic("prices", retention_bytes=0)
@@ -281,7 +281,7 @@ def test_where_a_compacted_reader_begins(tmp_path: Path) -> None:
 
 
 def test_a_rewind_drops_a_read_that_is_under_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """I313: the second pass begins at the start, whatever the first one was reading."""
+    """I313: the second pass begins at the start, also during a read of the first one."""
 
     async def work(broker: Broker) -> None:
         await fill(broker, [(f"k{n}", b"1") for n in range(6)])

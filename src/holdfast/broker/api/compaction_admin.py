@@ -25,7 +25,7 @@ class CompactionStats:
     requested: int
     """When the compaction under way was requested."""
     view: int
-    """Number of the view that readers get; 0: there is none."""
+    """Number of the view that readers get; 0: without a view."""
     time: int
     """When the view was complete."""
     entries: int
@@ -37,7 +37,7 @@ class CompactionStats:
     """Messages in it."""
     duration_ms: int
     ledger: int
-    """Number of the file with the entries of the view; 0: there is none."""
+    """Number of the file with the entries of the view; 0: without entries."""
     horizon: str
     """Id of the first message behind the view; "end": it is the next one."""
     size_behind: int

@@ -1,1 +1,1 @@
-"""Compaction: of each key of a topic keep the newest message, in a view that readers can choose."""
+"""Compaction: a view of a topic with the newest message of each key."""

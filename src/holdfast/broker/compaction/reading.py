@@ -116,7 +116,7 @@ class ViewIndex:
         return place.first + (min(max(entry, 0), place.entries) if place.ledger == ledger else 0)
 
     def since(self, time_ns: int) -> int:
-        """Return where the first ledger begins that can hold entries of this log time or later."""
+        """Return where the first ledger begins that can have entries since a time."""
         at = bisect_left(self.view.places, time_ns, key=lambda each: each.last_time)
         return self.view.places[at].first if at < len(self.view.places) else self.view.horizon
 
@@ -141,7 +141,7 @@ class CompactedReading:
 
     @property
     def is_behind(self) -> bool:
-        """Whether it reads in a view that is not the newest, or began before there was one."""
+        """Whether a newer view exists than the one that it reads."""
         compaction = self.topic.state.compaction
         newest = None if compaction is None else compaction.view
         return self._pinned and newest is not None and self.number < newest.number
@@ -212,7 +212,7 @@ class CompactedReading:
         return found
 
     async def read(self, ordinal: int, count_max: int, size_max: int) -> Entries:
-        """Read a run from an ordinal on, within one ledger; where there are gaps, it has gaps.
+        """Read a run from an ordinal on, within one ledger, with its gaps.
 
         Raises:
             NotFound: the entry was trimmed, or is not visible yet.
@@ -257,7 +257,7 @@ class CompactedReading:
         return self._ids().id_of(ordinal)
 
     def extent(self, ledger: int) -> tuple[int, int] | None:
-        """Return the first ordinal and the number of entries of a ledger that only the view has."""
+        """Return first ordinal and number of entries of a ledger of the view."""
         index = self._current()
         for each in () if index is None else index.view.places:
             if each.ledger == ledger:
@@ -284,7 +284,7 @@ class CompactedReading:
         return index
 
     def _current(self) -> ViewIndex | None:
-        """Return the view that it reads, or would read if that is gone; it does not move to another one."""
+        """Return the view that it reads, or the newest one; it does not move."""
         compaction = self.topic.state.compaction
         kept = () if compaction is None else compaction.kept
         if self._pinned and (self._index is None or any(each.number == self.number for each in kept)):
@@ -303,7 +303,7 @@ class CompactedReading:
         return index.from_rank(index.view.entries - 1, 1)[0]
 
     async def place(self, to: Start, *, exact: bool = False, after: bool = False) -> int:
-        """Return the ordinal of a place, as `Topic.place`; trimmed entries count as far as the view has them.
+        """Return the ordinal of a place, as `Topic.place`; entries of the view count.
 
         A time within the view leads to the beginning of a ledger: a view does not know the times of entries.
         """
@@ -331,7 +331,9 @@ class CompactedReading:
 
 
 async def messages_at(topic: Topic, view: CompactedReading | None, ordinal: int) -> int:
-    """Return the number of messages of an entry of a topic, as a reader of a view or of all sees it.
+    """Return the number of messages of an entry, for readers of this view.
+
+    `None`: a reader of all messages.
 
     Raises:
         NotFound: the entry was trimmed or compacted, or is not visible yet.

@@ -1,7 +1,7 @@
-"""The entries that a compaction reads, in order and as often as needed: the view before, then the topic.
+"""Read the entries of a compaction in order: the view before, then the topic.
 
 The position is that of a cursor with a revision (**I313**). Between two passes it is set back to the start,
-which changes the revision. A read that was under way meanwhile is dropped, as a dispatcher drops it: else the
+which changes the revision. A read that was under way meanwhile is dropped, as a dispatcher drops it. Else the
 second pass would begin where the first one ended, and lose all entries before it.
 """
 
@@ -39,7 +39,7 @@ class CompactionSource:
 
     @property
     def base(self) -> int:
-        """The number of the view before; 0: there is none."""
+        """The number of the view before; 0: without one."""
         self._reading.index(0)
         return self._reading.number
 

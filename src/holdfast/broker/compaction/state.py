@@ -1,4 +1,4 @@
-"""The compaction of a topic, as the state keeps it: its views, and the run that writes the next one.
+"""Keep the compaction of a topic: its views, and the run of the next one.
 
 ```
  requested ──► Begin: run ──► Append … ──► Done: view ──► Settle: entries below its horizon may be trimmed
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Place(msgspec.Struct, array_like=True, frozen=True):
-    """A ledger of the topic, of which a view has entries. It may be trimmed since."""
+    """A ledger with entries of a view. The topic may have trimmed it since."""
 
     ledger: int
     """The id for users."""
@@ -81,7 +81,7 @@ class CompactionRun(msgspec.Struct, array_like=True):
     """Where the topic's entries begin that it reads."""
     horizon: int
     hidden: int
-    """The id of its ledger's owner in the log, which is no topic."""
+    """The id of its ledger's owner in the log, without a topic."""
     count: int = 0
     size: int = 0
     """Bytes of the entries."""
@@ -103,7 +103,7 @@ class Compaction(Part):
         self.floor = -1
         """Entries of the topic from here on are not trimmed; −1: compaction keeps none."""
         self.requested = 0
-        """Log time of a request that is not carried out yet; 0: there is none."""
+        """Log time of a request that is not carried out yet; 0: without one."""
         self.error = ""
         """Why the last run failed; empty: it succeeded."""
         self.error_time = 0
@@ -157,7 +157,7 @@ def decode_survivors(survivors: bytes, count: int, horizon: int) -> BitMap64:
 def places_of(
     ledgers: LedgerTable, before: CompactedView | None, survivors: BitMap64, horizon: int
 ) -> tuple[Place, ...]:
-    """Return the ledgers of surviving entries: the topic's, and trimmed ones that the last view knew."""
+    """Return the ledgers of surviving entries; the last view knows trimmed ones."""
     first = ledgers.first
     known = [] if before is None else [each for each in before.places if each.end <= first]
     known += [
@@ -176,7 +176,7 @@ def end_run(state: BrokerState, compaction: Compaction) -> None:
 
 
 def forget_compaction(state: BrokerState, topic: TopicState) -> bool:
-    """Remove the views of a topic, its run and its request. Returns whether there was anything."""
+    """Remove views, run and request of a topic. Returns whether it had any."""
     compaction = state.compactions.pop(topic.id, None)
     topic.compaction = None
     if compaction is None:

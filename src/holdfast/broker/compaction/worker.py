@@ -86,7 +86,7 @@ class Compactions:
         return topic.id in self._tasks
 
     def look_at(self, topic: Topic) -> None:
-        """Start what is due for a topic: a requested compaction, one by its threshold, or the end of one."""
+        """Start a compaction that is due for a topic, or forget its former view."""
         if self._stopped or not self._broker.membership.owns(topic):
             return
         compaction = topic.state.compaction
@@ -104,7 +104,7 @@ class Compactions:
                 self._submit(CompactionSettle(topic.id, compaction.view.number))
 
     def threshold(self, topic: Topic) -> int:
-        """Return the bytes behind the view at which a topic is compacted; 0: only on request."""
+        """Return the bytes behind its view at which a topic is compacted; 0: never."""
         own = self._broker.machine.state.effective(topic.state).compaction_threshold
         return self._broker.decided.compaction_threshold if own is None else own
 
@@ -155,7 +155,7 @@ class Compactions:
             await asyncio.wait([task])
 
     async def stop(self) -> None:
-        """Cancel all tasks. What they have written is left to the next run."""
+        """Cancel all tasks. The next run removes their entries."""
         self._stopped = True
         tasks = list(self._tasks.values())
         for task in tasks:
@@ -168,7 +168,7 @@ class Compactions:
         self._waiting.clear()
 
     def _submit(self, event: Event) -> None:
-        """Submit an event with a condition: housekeeping comes again, and a second one does nothing."""
+        """Submit an event with a condition. Housekeeping retries; a second one does nothing."""
         try:
             future = self._broker.engine.submit(event)
         except HoldfastError:

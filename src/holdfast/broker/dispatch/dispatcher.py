@@ -212,7 +212,7 @@ class Dispatcher(Acknowledging):
         return id_
 
     def _choose_view(self, compacted: bool, type: SubscriptionType) -> None:  # noqa: A002
-        """Read the topic or its compacted view, as the first consumer wants; others want the same."""
+        """Read the topic or its compacted view, as the first consumer wants."""
         there = self._reading.compacted is not None
         require_view(self._cursor.name, type, compacted, there if self._consumers else compacted)
         if compacted != there:

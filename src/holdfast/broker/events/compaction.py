@@ -211,7 +211,7 @@ class CompactionDrop(Event, frozen=True):
 
 @event(116, base=0)
 class CompactionForget(Event, frozen=True):
-    """Remove the compacted views of a topic, and end a run. Messages that only a view had are gone."""
+    """Remove the compacted views of a topic, and end a run."""
 
     topic: int
 
@@ -237,7 +237,7 @@ def require_requested(state: BrokerState, topic: int) -> tuple[TopicState, Compa
 
 
 def require_run(state: BrokerState, topic: int, token: bytes) -> tuple[TopicState, Compaction, CompactionRun]:
-    """Return the run of this token; raise Outdated if another one has replaced it, or it has ended."""
+    """Return the run of this token; raise Outdated if it has ended."""
     found, compaction = require_requested(state, topic)
     run = compaction.run
     if run is None or run.token != token:

@@ -62,7 +62,7 @@ class ViewEntry(msgspec.Struct, array_like=True, frozen=True):
 
 
 class ViewPlace(msgspec.Struct, array_like=True, frozen=True):
-    """A ledger of the topic, of which a view has entries. It may be trimmed since."""
+    """A ledger with entries of a view. The topic may have trimmed it since."""
 
     ledger: int
     first: int
@@ -134,7 +134,7 @@ def read_view(path: Path, name: str, incarnation: bytes, entry: ViewEntry) -> tu
 
 
 def stem_and_number(name: str) -> tuple[str, int] | None:
-    """Return the stem and the number in the name of a view's file; `None` for another file.
+    """Return stem and number in the name of a view's file; `None` for others.
 
     Example:
         >>> stem_and_number("00ff.1a.compacted"), stem_and_number("00ff.table")

@@ -1,4 +1,4 @@
-"""Files with one block, replaced as a whole, that a broker writes for processes that read its files."""
+"""Files with one block, replaced as a whole, for processes that read a broker's files."""
 
 from __future__ import annotations
 

@@ -169,7 +169,7 @@ class Publications:
         schemas: Sequence[bytes] = (),
         views: Sequence[View] = (),
     ) -> None:
-        """Publish the current state of a topic; `views` are those that are kept, the newest first."""
+        """Publish the current state of a topic; `views` begins with the newest."""
         shown = self._shown.get(topic)
         if shown is None:
             version = self._last_version(topic, name)  # before the view is opened for writing

@@ -82,7 +82,7 @@ async def _last(connection: Connection, topic: Topic) -> pb.MessageIdData:
 
 
 async def _last_compacted(view: CompactedReading) -> pb.MessageIdData:
-    """Return the id of the last message that compaction has left: else clients would wait for others."""
+    """Return the id of the last message of the view: clients wait for no others."""
     entries = await view.read_last()
     if entries is None:
         return id_data(EARLIEST)
