@@ -9,7 +9,7 @@ below are what this server promises; each is at least twice of what was counted 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
@@ -17,6 +17,7 @@ from holdfast.protocol import pulsar_pb2 as pb
 from holdfast.server.http.routing import Route
 from holdfast.server.pulsar.extensions import HANDLERS
 from holdfast.server.pulsar.requests import REQUESTS
+from tests.kit import slices
 from tests.kit.server.asymmetry import (
     COMMANDS,
     Cost,
@@ -148,7 +149,9 @@ def require_modest_route(cost: Cost, heads: int) -> None:
 
 
 def heads(route: Route) -> int:
-    """Return how many items an answer may list: the whole population, or nothing."""
+    """Return how many items an answer may list: the population, all policies, or nothing."""
+    if route.path.endswith("/policies"):
+        return 1
     return LARGE if any(route.path.endswith(word) for word in LISTS) else 0
 
 
@@ -163,7 +166,6 @@ LISTS: tuple[str, ...] = (
 )
 LISTS += ("/internal-info", "/backlog", "/subscriptions", "/openapi.json", "/destinations", "/load-report")
 LISTS += ("/schema", "/schema/{version}", "/schemas")  # as large as the definitions that were sent
-LISTS += ("/policies", "/backlog-quota-check")  # all settings; a look at each topic
 
 
 def a_route(route: Route, count: int, large: Population) -> None:
@@ -175,6 +177,18 @@ def a_route_with_the_largest_body(route: Route, large: Population) -> None:
     """Send a large body, also to routes that take none."""
     request = route_request(route, b"{" + b" " * ((1 << 20) - 2) + b"}")
     required(lambda: require_modest_route(cost_of_route(large, request, 1), heads(route)))
+
+
+def slice_of(routes: Sequence[Route]) -> list[Route]:
+    """Return a route of each family; at night all of them.
+
+    Routes of a family are in one module, have one method, and take or list as much as the others. They share
+    the connection, the parser and the answer, which decide the cost of many requests and of large bodies.
+    """
+    families: dict[object, Route] = {}
+    for each in routes:
+        families.setdefault((each.handle.__module__, each.method, each.body is None, heads(each)), each)
+    return slices.pick(test=[*families.values()], nightly=[*routes])
 
 
 # -- populations ---------------------------------------------------------------------------------------
