@@ -175,7 +175,7 @@ def check_filters(tmp: str) -> None:
 
 @contextlib.contextmanager
 def views(tmp: str) -> Iterator[tuple[Prices, BatchReader]]:
-    """A topic with a compacted view and a tail, while its broker runs, and a batch of it."""
+    """Yield a topic with a compacted view and a tail, and a batch of it."""
     with Broker.open(tmp, roll_entries=7, housekeeping_s=3600, **SMALL) as broker:
         prices = Prices(broker, tmp)
         prices.send(40)
@@ -209,7 +209,7 @@ def check_one_view(tmp: str) -> None:
 
 
 def check_view_and_tail(tmp: str) -> None:
-    """Every row comes once: from the view below the horizon, and from the topic from there on."""
+    """Every row comes once: from the view, and behind its horizon from the topic."""
     with views(tmp) as (prices, made):
         assert pairs(made, made.partitions()) == wanted(prices, through_newest(tmp).horizon)
 

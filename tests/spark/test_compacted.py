@@ -1,4 +1,4 @@
-"""Spark reads a compacted topic: by path and by URL, with batches of clients, tombstones and a tail."""
+"""Spark reads a compacted topic by path and by URL, with tombstones and a tail."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_an_end_within_the_view(spark: SparkSession, made: Made, server: Served)
 
 
 def test_a_view_that_is_gone_or_damaged(spark: SparkSession, made: Made, tmp_path: Path) -> None:
-    """A frame that was planned reads its view, or says why it cannot; a new one reads the newest."""
+    """A planned frame reads its view, or fails; a new one reads the newest."""
     data = tmp_path / "data"
     shutil.copytree(made.data, data)
     frame = load(spark, path=data)

@@ -125,7 +125,9 @@ class CompactedTopic:
         self.horizon = entry.horizon
 
     def plan(self) -> tuple[int, int]:
-        """See TopicReader. The view has entries that the topic has trimmed, so it begins at 0.
+        """See TopicReader.
+
+        It begins at 0: the view has entries that the topic has trimmed.
 
         Raises:
             NotFound: the topic was deleted or replaced.
@@ -211,9 +213,10 @@ class CompactedTopic:
     # -- positions -------------------------------------------------------------------------------------
 
     def at_time(self, time_ms: int) -> int:
-        """See TopicReader. Of ledgers that were trimmed, only the time of the last entry is known.
+        """See TopicReader.
 
-        A time within them leads to the beginning of a ledger.
+        Of ledgers that were trimmed, only the time of the last entry is known. So a time within them leads to
+        the beginning of a ledger.
         """
         first, _ = self._topic.plan()
         found = self._topic.at_time(time_ms)
@@ -254,7 +257,7 @@ class CompactedTopic:
 
 
 class _Ranked(FileTopic):
-    """The ledger of a view as a topic of its own, to be weighed: its ordinals are ranks."""
+    """The ledger of a view as a topic of its own, to weigh ranks."""
 
     def __init__(self, directory: Path, entry: ViewEntry) -> None:
         self._directory = directory

@@ -134,7 +134,10 @@ class EntryReader(TopicReader, Protocol):
     """A topic whose entries are on this machine."""
 
     def next(self, ordinal: int, stop: int) -> int:
-        """Return the first ordinal of a range that has an entry; `stop`: none. A compacted view has gaps."""
+        """Return the first ordinal of a range that has an entry, or `stop`.
+
+        A compacted view has gaps.
+        """
 
     def locate(self, ordinal: int) -> tuple[int, int]:
         """Return ledger and entry of an ordinal within `plan`."""

@@ -21,7 +21,7 @@ AMONG_MAX = 1000
 """How many topics one request looks for."""
 
 NEWEST = -1
-"""Instead of the number of a compacted view: the newest one, or none if there is none."""
+"""Instead of the number of a compacted view: the newest one. A topic without a view is read itself."""
 
 Number = Annotated[int, msgspec.Meta(ge=0, le=NUMBER_MAX)]
 BOUND_MAX = 1 << 62

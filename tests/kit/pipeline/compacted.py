@@ -1,4 +1,4 @@
-"""A topic of keyed messages that is compacted, beside a model of what a compacted batch must have."""
+"""A topic of keyed messages that is compacted, beside a model of its rows."""
 
 from __future__ import annotations
 

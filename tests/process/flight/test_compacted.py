@@ -56,7 +56,7 @@ def compact(server: Served) -> None:
 
 
 def test_a_view_by_url_is_the_view_by_path(made: tuple[Path, Prices, int], server: Served) -> None:
-    """I160, I314; a plan whose view is gone ends with the reason, and the next plan has the next view."""
+    """I160, I314: a plan whose view is gone ends with the reason."""
     data, prices, horizon = made
     place = RemotePlace(server.http_url, timeout_s=20.0)
     near, far = through_newest(str(data)), place.open(PRICES, NEWEST)

@@ -1,4 +1,4 @@
-"""A compacted view over Flight: one number for all requests of a query, and the rows of the files."""
+"""A compacted view over Flight: one number in all requests of a query."""
 
 from __future__ import annotations
 

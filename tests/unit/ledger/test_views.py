@@ -28,7 +28,7 @@ def data(tmp_path: Path) -> str:
 
 @pytest.fixture
 def expected(data: str) -> list[Row]:
-    """The rows of a closed directory: a view, the one before it, and entries behind them."""
+    """The rows of a closed directory: two views, and entries behind them."""
     with Broker.open(data, **OPTIONS) as broker:
         return made(broker, data)
 
@@ -83,7 +83,7 @@ DAMAGE: list[Callable[[bytes, random.Random], bytes]] = [a_bit, a_cut, zeros]
 def test_a_damaged_view_is_named_and_repaired(
     damage: Callable[[bytes, random.Random], bytes], seed: int, data: str, expected: list[Row]
 ) -> None:
-    """I166: only compacted reads of this topic notice it, and a start of the broker writes it again."""
+    """I166: only compacted reads of this topic notice it; a start repairs it."""
     choose = random.Random(seed)
     file = view_files(data)[-1]
     content = file.read_bytes()

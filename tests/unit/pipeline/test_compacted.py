@@ -1,4 +1,4 @@
-"""A batch through a compacted view, without Spark: the view, then what is behind it, of one state."""
+"""A batch through a compacted view, without Spark: of one state of the topic."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def at(position: int) -> str:
 
 @pytest.mark.parametrize("seed", seeds("compacted rows", test=4))
 def test_the_view_and_what_is_behind_it(seed: int, data: str, prices: Prices) -> None:
-    """Of each key the newest message, then all; in tasks and ranges cut anywhere, after trims, too."""
+    """In tasks and ranges cut anywhere, also after trims."""
     prices.random.seed(seed)
     choose = random.Random(seed)
     for _ in range(3):
@@ -227,7 +227,7 @@ def test_a_stream_is_refused(data: str, prices: Prices) -> None:
 
 
 def test_a_plan_stays_with_its_view(data: str, prices: Prices) -> None:
-    """I314: later compactions change nothing, until the view is gone. Then no task mixes two states."""
+    """I314: later compactions change nothing, until the view is gone."""
     prices.send(30)
     horizon = prices.compact()
     prices.send(5)
@@ -299,7 +299,7 @@ def test_a_view_that_goes_while_it_is_opened(
 def test_a_table_that_is_newer_than_the_visible_end(
     data: str, prices: Prices, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As a broker leaves it that is killed between the two. The view before stands for the topic."""
+    """As a broker leaves it that is killed in between: the view before counts."""
     prices.send(20)
     first = prices.compact()
     prices.send(20)
@@ -315,7 +315,7 @@ def test_a_table_that_is_newer_than_the_visible_end(
 
 
 def test_a_topic_of_the_same_name(data: str, prices: Prices) -> None:
-    """Its first view has the same number, and is no view of the former topic."""
+    """Its first view has the same number as one of the former topic."""
     prices.send(20)
     prices.compact()
     made = compacted_reader(data)
