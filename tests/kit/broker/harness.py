@@ -15,11 +15,16 @@ from holdfast._core import Batch, TopicMessage
 from holdfast.broker.api.consumer import Consumer, Inbox, Reader, Start
 from holdfast.broker.api.producer import Producer
 from holdfast.broker.broker import Broker
+from holdfast.broker.key_shared import KeyShared
 from holdfast.errors import Busy, CursorModifying, HoldfastError, Outdated
 from holdfast.ids import MessageId
 from tests.kit.broker.model import Client, Key, Shown, Stored, Subscription, Topic, Type, Wrong
 from tests.kit.broker.worlds import World
 
+Where = tuple[str, str]
+"""A subscription: its topic, and its name."""
+STICKY = ("b", "t")
+"""A subscription whose consumers name their hashes."""
 ALL = 1 << 20
 """More messages than any test has."""
 PATIENCE = 1.0
@@ -64,10 +69,6 @@ class Attached:
         self.consumer = consumer
         self.client = client
         self.inbox = inbox
-
-
-Where = tuple[str, str]
-"""A subscription: its topic, and its name."""
 
 
 class Held:
@@ -308,22 +309,28 @@ class Bench:
         post: bool,
         delay_ms: int = 0,
     ) -> None:
-        """Publish messages of one producer from a sequence number on; `post` does not wait."""
+        """Publish messages of one producer from a sequence number on; `post` does not wait.
+
+        A key "k|o" is the key k and the ordering key o, which single messages have.
+        """
         producer = await self.producer(topic, name, batch)
         model = self.topics[topic]
+        key, ordering = (None, None) if key is None else (*key.split("|"), None)[:2]
         at = producer._sequence if post else at
         now_ns = self.world.clock.now_ns()
         due_ns = (now_ns // 1_000_000 + delay_ms) * 1_000_000 if delay_ms else 0
         places: list[int | None] = []
         for start in range(0, len(messages), batch):
             part = tuple(messages[start : start + batch])
-            places.append(model.publish(Stored(part, key, name, at + start, now_ns, due_ns=due_ns)))
+            stored = Stored(part, key, name, at + start, now_ns, due_ns=due_ns, ordering=ordering)
+            places.append(model.publish(stored))
         self.sequences[topic, name] = max(self.sequences.get((topic, name), 0), at + len(messages))
         if post:
             await producer.post(messages, key=key)
             return
         if len(messages) == 1 and batch == 1 and not delay_ms:
-            ids = [await producer.send(messages[0], key=key, sequence=at)]
+            order = None if ordering is None else ordering.encode()
+            ids = [await producer.send(messages[0], key=key, ordering_key=order, sequence=at)]
         else:
             after_s = delay_ms / 1000 if delay_ms else None
             ids = await producer.send_many(messages, key=key, sequence=at, deliver_after=after_s)
@@ -378,7 +385,8 @@ class Bench:
         assert self.broker is not None
         of = self.subscriptions[where]
         self._names += 1
-        client = Client(f"c{self._names}", queue, int((ack_timeout_s or 0.0) * 1e9))
+        sharing = self.sharing(where)
+        client = Client(f"c{self._names}", queue, int((ack_timeout_s or 0.0) * 1e9), sharing or KeyShared())
         consumer = self.broker.consumer(
             *where,
             type=of.type,
@@ -386,17 +394,25 @@ class Bench:
             priority=priority,
             name=client.name,
             ack_timeout=ack_timeout_s,
+            keys=sharing,
         )
-        if of.type == "exclusive" and of.clients:
+        taken = {each for other in of.clients.values() for each in other.sharing.ranges}
+        if (of.type == "exclusive" and of.clients) or taken & {*client.sharing.ranges}:
             try:
                 await consumer.open()
             except Busy:
                 return
-            raise Wrong(f"{where} is exclusive, and has two consumers")
+            raise Wrong(f"{where} is exclusive, or its hashes are, and it has two consumers")
         consumer._inbox = inbox = Watched(self, of, client)
         of.joined(client)
         self.attached.append(Attached(where, consumer, client, inbox))
         await consumer.open()
+
+    def sharing(self, where: Where) -> KeyShared | None:
+        """Return how the next consumer shares keys: where they are sticky, it takes a half of the hashes."""
+        if where != STICKY:
+            return None
+        return KeyShared(ranges=((0, 32767),) if self._names % 2 else ((32768, 65535),))
 
     async def leave(self, each: Attached) -> None:
         self.attached.remove(each)

@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from holdfast.broker.api.consumer import Start
 from holdfast.ids import MessageId
-from tests.kit.broker.harness import Attached, Bench, Held, Where
+from tests.kit.broker.harness import STICKY, Attached, Bench, Held, Where
 from tests.kit.broker.model import Subscription, Type
 from tests.kit.broker.worlds import RealWorld, SimWorld, World
 
@@ -24,10 +24,11 @@ SUBSCRIPTIONS: dict[Where, Type] = {
     ("a", "s"): "shared",
     ("b", "f"): "failover",
     ("b", "k"): "key_shared",
+    STICKY: "key_shared",
 }
 CONSUMERS: list[Where] = [
     *[("a", "x"), ("a", "s"), ("b", "f"), ("b", "f"), ("a", "s")],
-    *[("b", "k"), ("b", "k")],
+    *[("b", "k"), ("b", "k"), STICKY, STICKY],
 ]
 """The subscriptions of the consumers that connect at the start, and after a restart."""
 ROLL_ENTRIES = 16
@@ -49,6 +50,9 @@ class BrokerMachine(RuleBasedStateMachine):
     def world(self, seed: int) -> World:
         raise NotImplementedError
 
+    def new_bench(self, world: World) -> Bench:
+        return Bench(world)
+
     @initialize(
         deduplicate=st.booleans(),
         seed=some,
@@ -56,7 +60,7 @@ class BrokerMachine(RuleBasedStateMachine):
         queues=st.lists(st.sampled_from([1, 3, 100]), min_size=3, max_size=3),
     )
     def begin(self, deduplicate: bool, seed: int, start: Start, queues: list[int]) -> None:
-        self.bench = Bench(self.world(seed))
+        self.bench = self.new_bench(self.world(seed))
         self.last: Sent | None = None
 
         async def begin() -> None:
@@ -141,6 +145,14 @@ class BrokerMachine(RuleBasedStateMachine):
     def publish_for_later(self, topic: str, batch: int, count: int, delay_ms: int) -> None:
         run = self.next_run(topic, batch, count, None)
         self.run(self.bench.publish(*run, post=False, delay_ms=delay_ms))
+
+    @rule(key=st.sampled_from("kl"), ordering=st.sampled_from("pq"), count=st.integers(1, 3))
+    def publish_with_an_ordering_key(self, key: str, ordering: str, count: int) -> None:
+        async def publish() -> None:
+            for _ in range(count):
+                await self.bench.publish(*self.next_run("b", 1, 1, f"{key}|{ordering}"), post=False)
+
+        self.run(publish())
 
     @precondition(lambda self: self.last is not None)
     @rule(more=st.integers(0, 2))

@@ -16,6 +16,9 @@ from holdfast._core import key_hash
 from holdfast.broker.key_shared import KeyShared, split
 
 Type = Literal["exclusive", "failover", "shared", "key_shared"]
+AUTO_SPLIT = KeyShared()
+Seats = list[tuple[int, int, str]]
+"""Ranges of hashes, both ends included, each with the name of its consumer."""
 
 
 class Wrong(AssertionError):
@@ -57,8 +60,15 @@ class Stored:
     """The id that a client was told; from then on it does not change."""
     due_ns: int = 0
     """Its delivery time, or a little before; 0: none."""
+    ordering: str | None = None
+    """Its ordering key, which comes before the key."""
     sure: bool = False
     """It was confirmed, or shown: a crash cannot lose it."""
+
+    @property
+    def shares_by(self) -> str | None:
+        """The key by which a key_shared subscription chooses a consumer; None: it has none."""
+        return self.name if self.ordering is None else self.ordering
 
     def keys(self, ordinal: int) -> set[Key]:
         return {Key(ordinal, place) for place in range(len(self.messages))}
@@ -139,6 +149,8 @@ class Client:
     queue: int
     ack_timeout_ns: int = 0
     """0: it may hold a message without limit."""
+    sharing: KeyShared = AUTO_SPLIT
+    """Of a key_shared subscription: its hashes, if they are sticky."""
     active: bool = True
     inbox: deque[Key] = field(default_factory=deque)
 
@@ -338,16 +350,19 @@ class Subscription:
         due, ready = self.due(wall_ns), [client.name for client in self.ready()]
         if self.type != "key_shared":
             return due if ready else []
-        names = [*self.clients]
-        seats = split([(name, KeyShared()) for name in names]) if names else []
-        return [at for at in due if self._may_go(at, now_ns, names, seats, ready)]
+        seats = self.seats()
+        return [at for at in due if self._may_go(at, now_ns, seats, ready)]
 
-    def _may_go(
-        self, ordinal: int, now_ns: int, names: list[str], seats: list[tuple[int, int, int]], ready: list[str]
-    ) -> bool:
+    def seats(self) -> Seats:
+        """Return ranges of hashes, each with the name of its consumer."""
+        clients = [*self.clients.values()]
+        found = split([(each.name, each.sharing) for each in clients]) if clients else []
+        return [(first, last, clients[at].name) for first, last, at in found]
+
+    def _may_go(self, ordinal: int, now_ns: int, seats: Seats, ready: list[str]) -> bool:
         """Return whether the consumer of an entry's key has room and may take it."""
         of_key = self.hash_of(ordinal)
-        to = next((names[at] for first, last, at in seats if first <= of_key <= last), None)
+        to = next((name for first, last, name in seats if first <= of_key <= last), None)
         same = [at for at in self.backlog() if self.hash_of(at) == of_key]
         drains = any(self.pending.get(at, to) != to for at in same)
         delayed = any(at < ordinal and self.late.get(at, 0) > now_ns for at in same)
@@ -356,7 +371,7 @@ class Subscription:
     def hash_of(self, ordinal: int) -> int:
         """Return the hash by which a key_shared subscription chooses a consumer."""
         entry = self.topic.entries[ordinal]
-        key = f"{entry.producer}-{entry.sequence}" if entry.name is None else entry.name
+        key = f"{entry.producer}-{entry.sequence}" if entry.shares_by is None else entry.shares_by
         return key_hash(key.encode())
 
     def require_due(self, name: str, messages: list[Shown], wall_ns: int) -> None:
@@ -425,11 +440,15 @@ class Subscription:
         self.read = max(self.read, ordinal + 1)
 
     def _judge_key(self, client: Client, what: str, ordinal: int) -> None:
-        """I260, I261: the open entries of a key are with one consumer."""
-        name = self.topic.entries[ordinal].name
-        if name is None:
+        """I260, I261: the open entries of a key are with one consumer, which has named its hash."""
+        of_key = self.hash_of(ordinal)
+        ranges = client.sharing.ranges
+        if ranges and not any(first <= of_key <= last for first, last in ranges):
+            raise Wrong(f"{what}: key: its hash {of_key} is not in {ranges}")
+        key = self.topic.entries[ordinal].shares_by
+        if key is None:
             return
-        same = [at for at in self.backlog() if self.topic.entries[at].name == name]
+        same = [at for at in self.backlog() if self.topic.entries[at].shares_by == key]
         elsewhere = [at for at in same if self.pending.get(at, client.name) != client.name]
         if elsewhere:
             raise Wrong(f"{what}: key: {self.pending[elsewhere[0]]} has {elsewhere} of the same key")

@@ -9,8 +9,11 @@ from typing import Any
 import pytest
 
 from holdfast._core import Batch, TopicMessage
+from holdfast.broker import key_shared
 from holdfast.broker.api.consumer import Receiver
+from holdfast.broker.api.producer import Producer
 from holdfast.broker.broker import Broker
+from holdfast.broker.dispatch import keys
 from holdfast.broker.dispatch.acking import Acking
 from holdfast.broker.dispatch.dispatcher import Dispatcher
 from holdfast.broker.dispatch.keys import Keys
@@ -400,6 +403,23 @@ def a_join_lets_a_key_go_to_two_consumers(patch: Patch) -> None:
         self._table.set_ahead_max(ahead_max)
 
     patch.setattr(Keys, "begin", begin)
+
+
+@mutant
+def sticky_consumers_get_other_hashes(patch: Patch) -> None:
+    split = key_shared.split
+    anew = [KeyShared()]
+    patch.setattr(keys, "split", lambda seats: split([(name, *anew) for name, _ in seats]))
+
+
+@mutant
+def the_ordering_key_is_lost(patch: Patch) -> None:
+    send = Producer.send
+
+    async def lost(self: Producer, data: bytes, *, ordering_key: bytes | None = None, **more: Any) -> Any:
+        return await send(self, data, **more)
+
+    patch.setattr(Producer, "send", lost)
 
 
 @mutant
