@@ -24,7 +24,7 @@ from tests.kit.server.wire_programs import (
     tells,
     until,
 )
-from tests.kit.server.wire_raw import Raw
+from tests.kit.server.wire_raw import Raw, full, id_of
 from tests.kit.server.wire_world import ServerProcess, client, job_of, program, pulsar, server
 
 DELAY_MS = 700
@@ -157,6 +157,45 @@ def test_dead_letters(client: Any, topic: str, admin: Any) -> None:
     until(lambda: admin.stats(topic, "s")["backlog"] == 0)
 
 
+def letters_of(client: Any, admin: Any, topics: list[str], count: int) -> list[bytes]:
+    """Return the dead letters of these topics; each has some."""
+    consumers = [client.subscribe(full(each), "watch") for each in topics]
+    until(lambda: sum(admin.stats(each, "watch")["backlog"] for each in topics) == count)
+    counts = [admin.stats(each, "watch")["backlog"] for each in topics]
+    assert all(counts), counts
+    return [
+        data for each, most in zip(consumers, counts, strict=True) for data in data_of(receive(each, most))
+    ]
+
+
+@program
+def test_dead_letters_of_a_partitioned_topic(client: Any, topic: str, admin: Any) -> None:
+    """This client makes a topic for the dead letters of each partition, unless the policy names one."""
+    admin.create_partitioned_topic(topic, 2)
+    policies = {
+        "each": pulsar.ConsumerDeadLetterPolicy(1, initial_subscription_name="watch"),
+        "one": pulsar.ConsumerDeadLetterPolicy(1, f"{topic}-dead", initial_subscription_name="watch"),
+    }
+    options: dict[str, Any] = {"negative_ack_redelivery_delay_ms": 50}
+    consumers = [
+        shared(client, topic, name, dead_letter_policy=policy, **options) for name, policy in policies.items()
+    ]
+    producer = client.create_producer(topic)
+    for key in ("a", "b", "c", "d"):
+        producer.send(key.encode(), partition_key=key)
+    for consumer in consumers:
+        for _ in range(8):
+            consumer.negative_acknowledge(consumer.receive(10_000))
+    where = {
+        "each": [f"{topic}-partition-{n}-each-DLQ" for n in range(2)],
+        "one": [f"{topic}-dead"],
+    }
+    for topics in where.values():
+        assert sorted(letters_of(client, admin, topics, 4)) == [b"a", b"b", b"c", b"d"]
+    partitions = [f"{topic}-partition-{n}" for n in range(2)]
+    until(lambda: not any(admin.stats(each, name)["backlog"] for each in partitions for name in policies))
+
+
 @program
 def test_a_retry_topic_as_clients_make_it(client: Any, topic: str, admin: Any) -> None:
     """This client has no `reconsume_later`: publish with a delay, then acknowledge."""
@@ -198,6 +237,33 @@ def test_negative_acknowledgements_and_ack_timeouts(client: Any, topic: str) -> 
     assert (first.data(), first.redelivery_count()) == (b"t", 0)
     again = slow.receive(25_000)
     assert (again.data(), again.redelivery_count()) == (b"t", 1)
+
+
+def test_a_back_off_of_negative_acknowledgements(raw: Raw, topic: str) -> None:
+    """Raw frames: the client for Python has no such policy, it always waits the same time.
+
+    A client with one asks at growing intervals. The broker redelivers what was asked for, at once.
+    """
+    raw.publish(topic, 3)
+    raw.subscribe(topic, sub_type=1)
+    raw.flow(100)
+    first, second, third = raw.messages(3)
+    waits_s = {1: (0.01, 0.02, 0.04, 0.08, 0.16), 2: (0.02, 0.04)}
+    for message, times in ((first, waits_s[1]), (second, waits_s[2])):
+        for count, wait_s in enumerate(times, 1):
+            raw.silent(wait_s)  # nothing comes before it is asked for
+            raw.tell(Type.REDELIVER_UNACKNOWLEDGED_MESSAGES, consumer_id=1, message_ids=[id_of(message)])
+            again = raw.expect(Type.MESSAGE)
+            assert (id_of(again), again.redelivery_count) == (id_of(message), count)
+    both = [id_of(first), id_of(second)]
+    raw.tell(Type.REDELIVER_UNACKNOWLEDGED_MESSAGES, consumer_id=1, message_ids=both)
+    assert {each.message_id.entryId: each.redelivery_count for each in raw.messages(2)} == {0: 6, 1: 3}
+    raw.ack(*both, request=1)
+    assert raw.expect(Type.ACK_RESPONSE).request_id == 1
+    raw.tell(Type.REDELIVER_UNACKNOWLEDGED_MESSAGES, consumer_id=1, message_ids=[*both, id_of(third)])
+    only = raw.expect(Type.MESSAGE)
+    assert (id_of(only), only.redelivery_count) == (id_of(third), 1)
+    raw.silent()
 
 
 @program
