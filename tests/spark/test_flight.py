@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from holdfast._core import encode_messages
+from holdfast.client import Client
+from tests.kit.pipeline.streams import until
 from tests.kit.served import Served, served
 from tests.kit.server.flight_world import LARGE, children, fill, gone, publish_all_kinds
 
@@ -35,8 +39,9 @@ def server(data: Path) -> Iterator[Served]:
         yield server
 
 
-def load(spark: SparkSession, **options: Any) -> DataFrame:
+def load(spark: SparkSession, schema: str = "", **options: Any) -> DataFrame:
     reader = spark.read.format("holdfast")
+    reader = reader.schema(schema) if schema else reader
     for name, value in options.items():
         reader = reader.option(name.replace("url", "service.url"), value)
     return reader.load()
@@ -109,3 +114,44 @@ def test_what_is_wrong_is_said_in_sparks_words_too(spark: SparkSession, server: 
         Exception, match=r"it must be the broker's HTTP address, such as http://127\.0\.0\.1:8080"
     ):
         load(spark, url="ftp://127.0.0.1", topic="orders").count()
+
+
+def test_partitions_that_come_and_delivery_times(spark: SparkSession, tmp_path: Path) -> None:
+    """A stream by URL alone learns partitions while it runs; `deliverAt` is of messages that are not due."""
+    due_ms = (int(time.time()) + 86_400) * 1000 + 7
+    found: list[Any] = []
+    with served(tmp_path / "data", http=True) as server:
+
+        def send(number: int, value: bytes, due_ms: int = 0) -> None:
+            entries = encode_messages([value], "shop", 0, due_ms or 1, deliver_at_ms=due_ms)
+            with Client(server.url) as client:
+                stage = client.stage()
+                stage.append_entries(f"orders-partition-{number}", entries)
+                client.sink_commit(stage.id.hex(), 1, [stage.close()])
+
+        server.set_partitions("orders", 1)
+        send(0, b"first")
+        columns = "topic string, partition int, value binary, deliverAt timestamp"
+        query = (
+            spark.readStream.format("holdfast")
+            .options(**{"service.url": server.http_url, "topic": "orders", "startingOffsets": "earliest"})
+            .schema(columns)
+            .load()
+            .writeStream.foreachBatch(lambda frame, _: found.extend(frame.collect()))
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .start()
+        )
+        try:
+            until(lambda: not query.isActive or len(found) == 1)
+            server.set_partitions("orders", 3, grow=True)
+            send(2, b"later", due_ms)
+            until(lambda: not query.isActive or len(found) == 2)
+        finally:
+            query.stop()
+        assert query.exception() is None
+        assert [(row.partition, bytes(row.value)) for row in found] == [(0, b"first"), (2, b"later")]
+        options: list[dict[str, Any]] = [{"url": server.http_url}, {"path": tmp_path / "data"}]
+        for each in options:
+            frame = load(spark, topic="orders", **each, schema=columns).orderBy("partition")
+            times = frame.selectExpr("partition", "unix_millis(deliverAt) as due").collect()
+            assert [(row.partition, row.due) for row in times] == [(0, None), (2, due_ms)]
