@@ -20,11 +20,13 @@ from tests.kit.channel.lane_mutants import NATIVE_MUTANTS, PYTHON_MUTANTS
 from tests.kit.channel.mutants import MUTANTS as CHANNEL
 from tests.kit.native import NATIVE, Mutant, patched, with_all
 from tests.kit.native_mutants import MUTANTS as CORE
+from tests.kit.pipeline.typed_mutants import MUTANTS as TYPED
 from tests.kit.queue import binding_mutants, layout_mutants
 from tests.kit.queue.mutants import MUTANTS as QUEUE
 from tests.kit.server.auth_mutants import MUTANTS as GUARDS
 from tests.kit.server.auth_mutants import break_it
 from tests.kit.service.mutants import MUTANTS as SERVICE
+from tests.kit.service.python_mutants import MUTANTS as SERVICE_PYTHON
 from tests.kit.step_mutants import MUTANTS as STEPS
 
 FILES = sorted([*ROOT.glob("tests/mutants/*.py"), *ROOT.glob("tests/kit/**/*mutants.py")])
@@ -35,6 +37,7 @@ ALONE = [
     *(pytest.param("", each, id=each.name) for each in CHANNEL_BINDINGS),
     *(pytest.param("", each, id=each.name) for each in NATIVE_MUTANTS),
     *(pytest.param("../src/holdfast", each, id=each.name) for each in PYTHON_MUTANTS),
+    *(pytest.param("..", each, id=each.name) for each in (*SERVICE_PYTHON, *TYPED)),
 ]
 
 

@@ -15,6 +15,7 @@ from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import StructType
 
 from holdfast import Broker
+from holdfast.broker import Topic
 from holdfast.pipeline.source.format import HoldfastSource
 from holdfast.protocol import pulsar_pb2 as pb
 from holdfast.server.registry import versions
@@ -66,11 +67,19 @@ class TypedTopics:
             await broker.admin.set_policies(topic.name, schema_strategy="ALWAYS_COMPATIBLE")
             for each in schemas:
                 await versions.add(broker, topic, each, by_producer=False)
-            if made:
-                entries = [message(*each, number) for number, each in enumerate(made)]
-                stage = await broker.stage()
-                await broker.stages.append(stage.id, topic, 0, entries, sum(map(len, entries)))
-                await broker.sink_commit(f"{uuid.uuid4()}", 1, [await broker.stages.receipt(stage.id)])
+            await self._append(broker, topic, [message(*each, number) for number, each in enumerate(made)])
+
+    async def append(self, name: str, entries: Sequence[bytes]) -> None:
+        """Add entries as they are."""
+        async with Broker.open(self.path, retention_s=3600) as broker:
+            topic = await broker.ensure_topic(f"persistent://public/default/{name}")
+            await self._append(broker, topic, entries)
+
+    async def _append(self, broker: Broker, topic: Topic, entries: Sequence[bytes]) -> None:
+        if entries:
+            stage = await broker.stage()
+            await broker.stages.append(stage.id, topic, 0, list(entries), sum(map(len, entries)))
+            await broker.sink_commit(f"{uuid.uuid4()}", 1, [await broker.stages.receipt(stage.id)])
 
 
 def options(path: str, **more: str) -> dict[str, str]:

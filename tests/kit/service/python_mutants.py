@@ -1,33 +1,21 @@
 """Mutants of the Python layer of services; each names a test that must notice it.
 
-    python -m tests.kit.service.python_mutants            # a line of JSON: which were noticed
-
-Each runs in a child of one process that has loaded pytest, so that a mutant costs about a second. The child
-changes the text of one module when it is imported.
+python -m tests.kit.service.python_mutants            # a line of JSON: which were noticed
 """
 
 from __future__ import annotations
 
-import importlib.machinery
-import json
-import os
-import subprocess
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy
-import pytest
 
-from tests.kit import ROOT, module_command
-from tests.kit.native import Mutant, patched
+from tests.kit import text_mutants
+from tests.kit.native import Mutant
 
 SERVICE = "src/holdfast/memory/service/"
 UNIT = "tests/unit/service/"
 THREADS, REENTRY, CALLS = UNIT + "test_threads.py", UNIT + "test_reentry.py", UNIT + "test_fields_methods.py"
-OPTIONS = ("-q", "-x", "-n0", "-p", "no:cacheprovider", "--no-header")
-HANGS_S, PATIENT_S = 4, 60
-"""The time limit of a test with a mutant, and without one."""
 
 MUTANTS = (
     Mutant(
@@ -162,55 +150,11 @@ HANG = (
 """Mutants whose tests end by their time limit: for `make nightly`."""
 
 
-def change(mutant: Mutant) -> None:
-    """Let an import of the mutant's module get the changed text."""
-    path = str(ROOT / mutant.file)
-    text = patched(Path(path).read_text(), mutant)
-    code = importlib.machinery.SourceFileLoader.get_code
-
-    def changed(self: importlib.machinery.SourceFileLoader, fullname: str) -> object:
-        return compile(text, path, "exec") if self.path == path else code(self, fullname)
-
-    importlib.machinery.SourceFileLoader.get_code = changed  # type: ignore[method-assign,assignment]
-
-
-def noticed(mutant: Mutant | None, tests: Sequence[str]) -> bool:
-    """Return whether tests fail with this mutant in force, in a child of this process."""
-    pid = os.fork()
-    if pid == 0:
-        status = 3
-        try:
-            null = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(null, 1)
-            os.dup2(null, 2)
-            if mutant is not None:
-                change(mutant)
-            status = int(pytest.main([*OPTIONS, f"--timeout={HANGS_S if mutant else PATIENT_S}", *tests]))
-        finally:
-            os._exit(status)
-    _, status = os.waitpid(pid, 0)
-    code = os.waitstatus_to_exitcode(status)
-    assert code in (0, 1) or code < 0, f"{mutant and mutant.name}: pytest ended with {code}"
-    return code != 0
-
-
 def run(mutants: Sequence[Mutant]) -> dict[str, bool]:
     """Run mutants in a process of their own; return which were noticed."""
-    command = [*module_command(__file__), *(mutant.name for mutant in mutants)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, cwd=ROOT)
-    found: dict[str, bool] = json.loads(done.stdout)
-    return found
-
-
-def main() -> int:
-    assert numpy is not None  # loaded once, before the children
-    assert "holdfast" not in sys.modules
-    mutants = [mutant for mutant in MUTANTS if mutant.name in (sys.argv[1:] or [mutant.name])]
-    found = {"": noticed(None, sorted({mutant.program for mutant in mutants}))}
-    found |= {mutant.name: noticed(mutant, [mutant.program]) for mutant in mutants}
-    print(json.dumps(found))
-    return 0
+    return text_mutants.run(__file__, mutants)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    assert numpy is not None  # loaded once, before the children
+    sys.exit(text_mutants.main(MUTANTS))

@@ -19,7 +19,17 @@ from holdfast.ledger.files import read_schemas
 from holdfast.ledger.files.table import schemas_path
 from holdfast.pipeline.source import typed_values
 from holdfast.pipeline.source.avro_types import PARTS_MAX, Definition
-from tests.kit.pipeline.typed_world import Made, TypedTopics, avro, column, definition, rows, schema
+from holdfast.protocol import pulsar_pb2 as pb
+from tests.kit.pipeline.typed_world import (
+    Made,
+    TypedTopics,
+    avro,
+    column,
+    definition,
+    message,
+    rows,
+    schema,
+)
 from tests.kit.spark.source_rows import ORDERS
 
 FIRST = definition(("name", "string"), ("count", "int"))
@@ -155,6 +165,9 @@ def test_json_without_a_version_and_beyond_json(tmp_path: Path) -> None:
     first, *others = values(tmp_path, kind)
     assert str(first) == "{'x': nan, 'y': 2.0}"
     assert others == [{"x": 1.0, "y": None}] * 2
+    fill(tmp_path, [schema("Json", definition(("x", "float")))], [(b'{"x": NaN}', 0)], "floats")
+    (single,) = values(tmp_path, pa.struct([("x", pa.float32())]), topic="floats")  # not by Arrow
+    assert str(single) == "{'x': nan}"
 
 
 def test_plain_json_is_decoded_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,6 +175,56 @@ def test_plain_json_is_decoded_at_once(tmp_path: Path, monkeypatch: pytest.Monke
     fill(tmp_path, [schema("Json", FIRST)], made)
     monkeypatch.setattr(typed_values._Version, "value", None)
     assert [each["count"] for each in values(tmp_path, EXACT)] == [*range(100)]
+
+
+def test_plain_and_other_versions_together(tmp_path: Path) -> None:
+    """A version that Arrow may decode does not speak for the others."""
+    wide = definition(("name", "string"), ("count", "long"))
+    made = [(b'{"name": "x", "count": 1}', 0), (b'{"name": "y", "count": 5000000000}', 1)]
+    fill(tmp_path, [schema("Json", FIRST), schema("Json", wide)], made)
+    assert [each["count"] for each in values(tmp_path, OLDEST)] == [1, 5_000_000_000]
+    fill(tmp_path, [], [(b'{"name": "z", "count": 5000000000}', 0)])
+    with pytest.raises(IncompatibleSchema, match=r"position 2: .*version 0.*2147483647"):
+        values(tmp_path, OLDEST)
+
+
+def test_an_encrypted_value_is_not_decoded(tmp_path: Path) -> None:
+    right, keys = b'{"name": "x", "count": 1}', pb.EncryptionKeys(key="k", value=b"secret")
+    fill(tmp_path, [schema("Json", FIRST)], [(right, 0)])
+    entry = message(right, 0, 1, encryption_keys=keys.SerializeToString())
+    asyncio.run(TypedTopics(tmp_path).append("orders", [entry]))
+    found = rows(str(tmp_path), EXACT, ["corrupt"], mode="permissive")
+    assert [row["value"] is None for row in found] == [False, True]
+    assert "version 0): it is encrypted" in found[1]["corrupt"]
+
+
+def test_a_version_that_is_added_while_the_topic_is_read(tmp_path: Path) -> None:
+    """The decoder looks again, and only for a version that it does not know."""
+    known, looks = [schema("Json", FIRST).SerializeToString()], [0]
+
+    class Topic:
+        name = "orders"
+
+        def schemas(self) -> tuple[bytes, ...]:
+            looks[0] += 1
+            return tuple(known)
+
+    topic: Any = Topic()
+    typed = typed_values.TypedValues(topic, OLDEST)
+
+    def decoded(version: int) -> list[Any]:
+        given = {"value": pa.array([b'{"count": 7}']), "encryption": pa.nulls(1, pa.binary())}
+        batch = pa.RecordBatch.from_pydict({**given, "schemaVersion": [version], "position": [0]})
+        found, faults = typed.decode(batch)
+        return [found.to_pylist()[0], *faults.values()]
+
+    assert decoded(0) == [{"name": None, "count": 7}]
+    assert "no schema of version 1" in decoded(1)[1]
+    known += [schema("Json", SECOND).SerializeToString()] * 2
+    assert decoded(2) == [{"name": None, "count": 7}]
+    before = looks[0]
+    assert decoded(0) == decoded(2) == [{"name": None, "count": 7}]
+    assert looks[0] == before
 
 
 def test_versions_of_other_types(tmp_path: Path) -> None:
