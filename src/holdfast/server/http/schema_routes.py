@@ -54,7 +54,11 @@ OLDER: dict[Strategy, AutoUpdate] = {
 _APPLIED = (Parameter("applied", "boolean", "The effective value, not only the topic's own.", default=False),)
 
 
-class SchemaEntry(msgspec.Struct, rename="camel", kw_only=True):
+class _Camel(msgspec.Struct, rename="camel", kw_only=True):
+    """Field names as Java writes them."""
+
+
+class SchemaEntry(_Camel, kw_only=True):
     """A version of a topic's schema.
 
     It is in the broker's state, not in an entry of a ledger: both are −1.
@@ -65,7 +69,7 @@ class SchemaEntry(msgspec.Struct, rename="camel", kw_only=True):
     version: int
 
 
-class SchemaMetadata(msgspec.Struct, rename="camel", kw_only=True):
+class SchemaMetadata(_Camel, kw_only=True):
     """All versions of a topic's schema, deletions included."""
 
     info: SchemaEntry
