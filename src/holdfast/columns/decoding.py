@@ -167,7 +167,7 @@ class Decoding:
                 raise
             yield from self._decode(run)
             self.at += len(run)
-        self.at = self._stop
+        self.at = max(self.at, self._stop)
         yield from self._rest()
         if self.damaged:
             log.warning(
