@@ -156,8 +156,8 @@ def strategy(options: argparse.Namespace) -> int:
         http.send("DELETE", path)
     elif options.strategy is not None:
         http.send("PUT", path, options.strategy.upper())
-    found = http.get(path) if options.namespace else http.get(path, applied="true")
-    return tell(options, {"strategy": found}, f"{options.name}: {found or 'as the broker has it'}")
+    found = http.get(path, applied="true")
+    return tell(options, {"strategy": found}, f"{options.name}: {found}")
 
 
 def rules(options: argparse.Namespace) -> int:
@@ -168,18 +168,11 @@ def rules(options: argparse.Namespace) -> int:
         http.send("POST", f"{path}/isAllowAutoUpdateSchema", options.auto_update == "yes")
     if options.enforced is not None:
         http.send("POST", f"{path}/schemaValidationEnforced", options.enforced == "yes")
-    applied = {} if options.namespace else {"applied": "true"}
     above = path if options.namespace else path.replace("/persistent/", "/namespaces/", 1).rpartition("/")[0]
     found = {
-        "strategy": http.get(f"{path}/schemaCompatibilityStrategy", **applied),
+        "strategy": http.get(f"{path}/schemaCompatibilityStrategy", applied="true"),
         "auto_update": http.get(f"{above}/isAllowAutoUpdateSchema"),
         "enforced": http.get(f"{path}/schemaValidationEnforced", applied="true"),
     }
-    rows = [(rule, _word(value)) for rule, value in found.items()]
+    rows = [(rule, {True: "yes", False: "no"}.get(value, value)) for rule, value in found.items()]
     return tell(options, found, "\n".join(text_table(("RULE", "APPLIES"), rows)))
-
-
-def _word(value: bool | str | None) -> str:
-    if value is None:
-        return "as the broker has it"
-    return value if isinstance(value, str) else "yes" if value else "no"

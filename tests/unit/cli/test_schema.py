@@ -88,15 +88,15 @@ def test_a_file_of_an_archive_can_be_uploaded(
 
 def test_the_strategy_of_a_namespace(http: HttpWorld, capsys: pytest.CaptureFixture[str]) -> None:
     topic, of = http.topic().rpartition("/")[2], ("--namespace", "public/default")
-    assert told(http, capsys, "strategy", *of) == {"strategy": None}
-    assert call(http, capsys, "strategy", *of) == (0, "public/default: as the broker has it\n")
+    assert told(http, capsys, "strategy", *of) == {"strategy": "FULL"}
+    assert call(http, capsys, "strategy", *of) == (0, "public/default: FULL\n")
     try:
         assert told(http, capsys, "strategy", *of, "backward") == {"strategy": "BACKWARD"}
         assert told(http, capsys, "strategy", topic) == {"strategy": "BACKWARD"}
         assert told(http, capsys, "strategy", topic, "FORWARD") == {"strategy": "FORWARD"}
         assert told(http, capsys, "strategy", topic, "none") == {"strategy": "BACKWARD"}
     finally:
-        assert told(http, capsys, "strategy", *of, "none") == {"strategy": None}
+        assert told(http, capsys, "strategy", *of, "none") == {"strategy": "FULL"}
     assert told(http, capsys, "strategy", topic) == {"strategy": "FULL"}
 
 
@@ -106,13 +106,13 @@ def test_the_rules_of_a_namespace(http: HttpWorld, capsys: pytest.CaptureFixture
     assert told(http, capsys, "rules", topic) == usual
     try:
         changed = told(http, capsys, "rules", *of, "--auto-update", "no", "--enforced", "yes")
-        assert changed == {"strategy": None, "auto_update": False, "enforced": True}
+        assert changed == {**usual, "auto_update": False, "enforced": True}
         assert told(http, capsys, "rules", topic) == {**usual, "auto_update": False, "enforced": True}
         assert told(http, capsys, "rules", topic, "--enforced", "no") == {**usual, "auto_update": False}
         status, text = call(http, capsys, "rules", *of)
         assert (status, text.split("\n")[1:]) == (
             0,
-            ["strategy     as the broker has it", "auto_update  no", "enforced     yes", ""],
+            ["strategy     FULL", "auto_update  no", "enforced     yes", ""],
         )
     finally:
         told(http, capsys, "rules", *of, "--auto-update", "yes", "--enforced", "no")

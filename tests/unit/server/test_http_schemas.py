@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -168,6 +169,27 @@ def test_the_older_name_of_the_strategy(http: HttpWorld) -> None:
     finally:
         http.done("DELETE", newer)
     assert http.get(older) is None
+
+
+def test_the_options_of_the_broker_stand_in(http: HttpWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    rules: dict[str, Any] = {
+        "schema_strategy": "BACKWARD",
+        "schema_auto_update": False,
+        "schema_enforced": True,
+    }
+    monkeypatch.setattr(http.broker, "options", replace(http.broker.options, **rules))
+    strategy = f"{NS}/schemaCompatibilityStrategy"
+    assert (http.get(strategy), http.get(f"{strategy}?applied=true")) == (None, "BACKWARD")
+    assert (http.get(f"{NS}/isAllowAutoUpdateSchema"), http.get(f"{NS}/schemaValidationEnforced")) == (
+        False,
+        True,
+    )
+    assert http.get(f"{http.topic()}/schemaValidationEnforced?applied=true") is True
+    http.done("PUT", strategy, json="FORWARD")
+    try:
+        assert http.get(f"{strategy}?applied=true") == "FORWARD"
+    finally:
+        http.done("DELETE", strategy)
 
 
 def test_rules_for_producers(http: HttpWorld) -> None:

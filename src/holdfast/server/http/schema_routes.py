@@ -51,7 +51,7 @@ OLDER: dict[Strategy, AutoUpdate] = {
     "FULL_TRANSITIVE": "FullTransitive",
 }
 
-_APPLIED = (Parameter("applied", "boolean", "The effective value, not only the topic's own.", default=False),)
+_APPLIED = (Parameter("applied", "boolean", "The effective value, not only the own one.", default=False),)
 
 
 class _Camel(msgspec.Struct, rename="camel", kw_only=True):
@@ -217,10 +217,11 @@ async def _change_namespace(call: Call, **policies: Any) -> None:
     await call.broker.admin.set_namespace_policies(call.namespace, **policies)
 
 
-@of_namespace("GET", "/schemaCompatibilityStrategy", answer=Strategy | None, refusals=(404,))
+@of_namespace("GET", "/schemaCompatibilityStrategy", query=_APPLIED, answer=Strategy | None, refusals=(404,))
 async def namespace_strategy(call: Call) -> Strategy | None:
     """Return which schemas may follow those of topics; null: the broker's option applies."""
-    return call.broker.admin.namespace_policies(call.namespace).schema_strategy
+    own = call.broker.admin.namespace_policies(call.namespace).schema_strategy
+    return call.broker.decided.schema_strategy if own is None and call.query("applied") else own
 
 
 @of_namespace("PUT", "/schemaCompatibilityStrategy", body=Strategy, refusals=(404,))
@@ -237,7 +238,7 @@ async def drop_namespace_strategy(call: Call) -> None:
 
 @of_namespace("GET", "/schemaAutoUpdateCompatibilityStrategy", answer=AutoUpdate | None, refusals=(404,))
 async def older_strategy(call: Call) -> AutoUpdate | None:
-    """Return the strategy of a namespace under the older names of its values; null: FULL."""
+    """Return the strategy of a namespace under the older names of its values; null: not set."""
     strategy = call.broker.admin.namespace_policies(call.namespace).schema_strategy
     return None if strategy is None else OLDER[strategy]
 
