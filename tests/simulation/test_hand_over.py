@@ -187,3 +187,40 @@ def test_an_exclusive_consumer_moves_to_another_member() -> None:
             assert trio.owner() == 3
 
     scene(work)
+
+
+def test_the_owner_tells_which_hashes_drain_elsewhere() -> None:
+    """They wait for its consumer; the member whose consumer holds them tells the same."""
+
+    async def work(trio: Trio) -> None:
+        async with (
+            trio.brokers[3].producer("orders") as producer,
+            trio.consumer(1, "key_shared", name="one") as one,
+        ):
+            for n in range(20):
+                await producer.send(b"1", key=f"key {n}")
+            held = await trio.take(one)
+            assert len(held) == 20
+            async with trio.consumer(2, "key_shared", name="two") as two:
+                for n in range(40):  # those of 20 and more are of keys that nobody holds
+                    await producer.send(b"2", key=f"key {n}")
+                got = [*await trio.take(one), *await trio.take(two)]
+                await trio.settle()
+                assert trio.owner() == 2, "the last turn is of the member with free keys"
+                away = trio.dispatcher(2).keys_elsewhere()
+                assert {(each.holder, each.waiting, each.blocked) for each in away} == {("node 1", "two", 0)}
+                here = trio.dispatcher(1).key_stats()
+                [mine] = here.values()
+                assert {(each.hash, each.entries) for each in mine.draining} == {
+                    (each.hash, each.entries) for each in away
+                }
+                assert trio.dispatcher(1).keys_elsewhere() == []
+                text = trio.dispatcher(2).diagnose().text
+                assert "waits until another member, node 1, has acknowledged" in text, text
+                missing = 60 - 20 - len(got)
+                assert missing == len(away) > 0
+                await one.ack_many(held, receipt=True)
+                assert len(await trio.take(two)) == missing
+                assert trio.dispatcher(2).keys_elsewhere() == []
+
+    scene(work)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from holdfast.broker.compaction.reading import CompactedReading, messages_at
     from holdfast.broker.dispatch.dispatcher import Dispatcher
     from holdfast.broker.dispatch.pacing import Bucket
-    from holdfast.broker.dispatch.types import ConsumerStats, DispatcherStats, KeyStats
+    from holdfast.broker.dispatch.types import ConsumerStats, DispatcherStats, DrainingHash, KeyStats
     from holdfast.broker.events.notices import (
         NameChanged,
         Notice,
@@ -88,7 +88,7 @@ _MODULES = {
     "broker": "Broker",
     "compaction.reading": "CompactedReading messages_at",
     "dispatch.dispatcher": "Dispatcher",
-    "dispatch.types": "ConsumerStats DispatcherStats KeyStats",
+    "dispatch.types": "ConsumerStats DispatcherStats DrainingHash KeyStats",
     "events.notices": "NameChanged Notice PartitionsChanged PermissionsChanged PoliciesChanged ProducerGone "
     "TopicAdded TopicClosed TopicGone Unloaded",
     "events.outcomes": "ProducerOpened Published",
@@ -155,6 +155,7 @@ __all__ = [
     "Counts",
     "Dispatcher",
     "DispatcherStats",
+    "DrainingHash",
     "ExchangeStats",
     "Handed",
     "KeyShared",

@@ -15,6 +15,7 @@ from holdfast.broker.dispatch.types import (
     Diagnosis,
     DispatcherStats,
     DispatchOptions,
+    DrainingHash,
     KeyStats,
     TopicReader,
 )
@@ -106,6 +107,10 @@ class Figures:
     def key_stats(self) -> dict[int, KeyStats]:
         """Return the part of each consumer in the keys of a key_shared subscription, by consumer."""
         return self._keys.stats()
+
+    def keys_elsewhere(self) -> list[DrainingHash]:
+        """Return hashes that drain at other members, as far as this one knows; the owner knows all."""
+        return self._keys.elsewhere()
 
     @property
     def key_mode(self) -> str:

@@ -6,8 +6,11 @@ Needs from below: the consumers in the order in which they joined, which is the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from holdfast._core import Dispatch
 from holdfast.broker.dispatch.attached import Attached
@@ -18,6 +21,8 @@ from holdfast.group import Member
 
 LISTED_MAX = 1000
 """Draining hashes and ranges that stats list; the counts are exact."""
+LOOKED_MAX = 10_000
+"""Entries of each other member that are looked at for its draining hashes."""
 
 
 @dataclass(frozen=True)
@@ -103,16 +108,56 @@ class Keys:
 
     def text(self) -> str:
         """Say which keys wait for which consumers."""
-        draining = self._table.draining()
         names = {each.consumer: each.name for each in self._seats if each.consumer}
+        draining = [
+            (hash_, entries, names.get(holder, "another consumer"))
+            for hash_, entries, _, holder, _ in self._table.draining()
+        ]
+        draining += [
+            (each.hash, each.entries, f"another member, {each.holder},") for each in self.elsewhere()
+        ]
         shown = [
-            f"hash {hash_} waits until {names.get(holder, 'another consumer')} has acknowledged "
-            f"{plural(entries, 'entry')}"
-            for hash_, entries, _, holder, _ in draining[:3]
+            f"hash {hash_} waits until {holder} has acknowledged {plural(entries, 'entry')}"
+            for hash_, entries, holder in draining[:3]
         ]
         if len(draining) > 3:
             shown.append(f"{len(draining) - 3} more hashes wait")
         return "; ".join(shown) or "their consumers have no permits, hold earlier messages, or are not here"
+
+    def elsewhere(self) -> list[DrainingHash]:
+        """Return hashes that drain at other members, for a consumer of this one or of a third.
+
+        The replicated state has the entries that members held when they released the subscription, so the
+        owner knows those of all others. The stats of a member list what drains between its own consumers.
+        """
+        sharing = self.sharing
+        if sharing is None or sharing.unordered:
+            return []
+        found = []
+        for member, ranges in self._cursor.held.items():
+            if member == self._member:
+                continue
+            for hash_, entries in sorted(self._open_of(ranges, self._cursor.hashes.get(member, b"")).items()):
+                seat = self._seat_of(hash_)
+                if seat is None or self._member_of(seat) != member:
+                    waiting = "" if seat is None else seat.name
+                    found.append(DrainingHash(hash_, entries, 0, waiting, f"node {member.node}"))
+        return found
+
+    def _open_of(self, ranges: Sequence[tuple[int, int]], hashes: bytes) -> Counter[int]:
+        """Count unacknowledged entries by hash."""
+        every = (ordinal for first, end in ranges for ordinal in range(first, end))
+        ordinals = islice(every, LOOKED_MAX)
+        of_each = (int.from_bytes(hashes[at : at + 2], "little") for at in range(0, len(hashes), 2))
+        acks = self._cursor.acks
+        return Counter(
+            hash_ for ordinal, hash_ in zip(ordinals, of_each, strict=False) if not acks.is_acked(ordinal)
+        )
+
+    def _seat_of(self, hash_: int) -> _Seat | None:
+        at = bisect_right(self._ranges, hash_, key=lambda each: each[0]) - 1
+        found = at >= 0 and self._ranges[at][1] >= hash_
+        return self._seats[self._ranges[at][2]] if found else None
 
     def stats(self) -> dict[int, KeyStats]:
         """Return the stats of each consumer here, by its id in the tables."""

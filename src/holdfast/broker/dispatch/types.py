@@ -13,6 +13,7 @@ from holdfast.broker.events import Event
 from holdfast.broker.options import SECONDS_MOST, DeliveryOptions
 from holdfast.broker.state import Consumer, SubscriptionType
 from holdfast.errors import Misuse
+from holdfast.group import Member
 from holdfast.ledger import AckState
 
 Submit: TypeAlias = Callable[[Event], "asyncio.Future[Any]"]
@@ -113,6 +114,10 @@ class Cursor(Protocol):
     def consumers(self) -> Mapping[int, Consumer]: ...
     @property
     def full(self) -> Set[int]: ...
+    @property
+    def held(self) -> Mapping[Member, list[tuple[int, int]]]: ...
+    @property
+    def hashes(self) -> Mapping[Member, bytes]: ...
 
 
 class Endpoint(Protocol):
@@ -192,6 +197,8 @@ class DrainingHash:
     """How often an entry had to wait."""
     waiting: str
     """Name of the consumer that waits; empty: none has this hash."""
+    holder: str = ""
+    """The other member whose consumers hold the entries; empty: a consumer here."""
 
 
 @dataclass(frozen=True)

@@ -89,6 +89,8 @@ class DrainingAnswer(_Camel, kw_only=True):
     blocked_attempts: int
     waiting_consumer: str = ""
     """The consumer that waits for it. (Ours.)"""
+    held_at: str = ""
+    """The other member whose consumers hold the entries. (Ours.)"""
 
 
 class ConsumerAnswer(Rates, kw_only=True):
@@ -141,6 +143,8 @@ class SubscriptionAnswer(Rates, kw_only=True):
     draining_hashes_count: int = 0
     draining_hashes_cleared_total: int = 0
     draining_hashes_unacked_messages: int = 0
+    draining_elsewhere: list[DrainingAnswer] = []
+    """Hashes that drain at other members; at most 1,000. The counts have them, too. (Ours.)"""
     non_contiguous_deleted_messages_ranges: int = 0
     subscription_properties: dict[str, str] = {}
     diagnosis: str = ""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.broker import (
     ConsumerStats,
     Dispatcher,
+    DrainingHash,
     Handed,
     KeyStats,
     SubscriptionState,
@@ -186,7 +187,7 @@ class Looks:
                     _add_keys(consumers[-1], keys[ticket])
             await self._steps.did(1 + len(keys) / 10)
         await self._steps.did(2)
-        stats, handed = dispatcher.stats(tuple(looked)), dispatcher.handed
+        stats, handed, away = dispatcher.stats(tuple(looked)), dispatcher.handed, dispatcher.keys_elsewhere()
         rates = self._broker.rates.per_second(("subscription", id), handed)
         active = next((each.name for each in stats.consumers if each.active), None)
         return SubscriptionAnswer(
@@ -202,9 +203,11 @@ class Looks:
             allow_out_of_order_delivery=bool(stats.consumers)
             and (stats.type == "shared" or dispatcher.is_unordered),
             key_shared_mode=dispatcher.key_mode.upper() if dispatcher.key_mode else None,
-            draining_hashes_count=sum(each.draining_hashes_count for each in consumers),
+            draining_hashes_count=len(away) + sum(each.draining_hashes_count for each in consumers),
             draining_hashes_cleared_total=sum(each.draining_hashes_cleared_total for each in consumers),
-            draining_hashes_unacked_messages=sum(each.draining_hashes_unacked_messages for each in consumers),
+            draining_hashes_unacked_messages=sum(each.entries for each in away)
+            + sum(each.draining_hashes_unacked_messages for each in consumers),
+            draining_elsewhere=_draining(away[:1000]),
             diagnosis=f"{stats.diagnosis.reason}: {stats.diagnosis.text}",
         )
 
@@ -377,14 +380,19 @@ def _add_keys(answer: ConsumerAnswer, keys: KeyStats) -> None:
     answer.draining_hashes_count = keys.draining_count
     answer.draining_hashes_cleared_total = keys.drained
     answer.draining_hashes_unacked_messages = keys.draining_entries
-    answer.draining_hashes = [
+    answer.draining_hashes = _draining(keys.draining)
+
+
+def _draining(hashes: Sequence[DrainingHash]) -> list[DrainingAnswer]:
+    return [
         DrainingAnswer(
             hash=each.hash,
             unack_msgs=each.entries,
             blocked_attempts=each.blocked,
             waiting_consumer=each.waiting,
+            held_at=each.holder,
         )
-        for each in keys.draining
+        for each in hashes
     ]
 
 
