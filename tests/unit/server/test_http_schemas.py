@@ -180,10 +180,9 @@ def test_the_options_of_the_broker_stand_in(http: HttpWorld, monkeypatch: pytest
     monkeypatch.setattr(http.broker, "options", replace(http.broker.options, **rules))
     strategy = f"{NS}/schemaCompatibilityStrategy"
     assert (http.get(strategy), http.get(f"{strategy}?applied=true")) == (None, "BACKWARD")
-    assert (http.get(f"{NS}/isAllowAutoUpdateSchema"), http.get(f"{NS}/schemaValidationEnforced")) == (
-        False,
-        True,
-    )
+    assert http.get(f"{NS}/isAllowAutoUpdateSchema") is False
+    enforced = f"{NS}/schemaValidationEnforced"
+    assert (http.get(enforced), http.get(f"{enforced}?applied=true")) == (False, True)
     assert http.get(f"{http.topic()}/schemaValidationEnforced?applied=true") is True
     http.done("PUT", strategy, json="FORWARD")
     try:
