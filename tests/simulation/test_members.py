@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -25,10 +26,11 @@ from tests.kit.cluster.members import (
 )
 from tests.kit.cluster.storm import ALL, OPTIONS, JoinWorld
 from tests.kit.ledger.sim_store import SimFiles
-from tests.kit.sim import Sim, SimDisk, SimNode
+from tests.kit.sim import Sim, SimDisk, SimNode, Weather
 from tests.kit.sim.loop import Life
 from tests.kit.sim.randomness import SeededRandomness
 from tests.kit.sim.world import SimClock
+from tests.kit.slices import pick, seeds
 
 
 def power_off(world: JoinWorld) -> None:
@@ -267,6 +269,30 @@ def test_a_broker_that_was_alone_becomes_the_seed_of_a_cluster(monkeypatch: pyte
         assert [data for _, data in found[1]] == [b"%d" % number for number in range(200)]
         assert found[0] == found[1] == found[2]
         world.settle()
+
+
+@pytest.mark.parametrize("nodes", [3, 5])
+@pytest.mark.parametrize("alone", [False, True])
+def test_power_fails_at_any_moment_of_the_first_start(
+    nodes: int, alone: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All nodes come back, so all serve: nothing that is lost was ever confirmed."""
+    step_s = pick(test=0.04, nightly=0.002)
+    for number, seed in itertools.product(range(int(0.2 / step_s)), seeds("first start", test=2, nightly=8)):
+        with watched(), Sim(seed, nodes) as sim:
+            if alone:
+                with monkeypatch.context() as plain:
+                    plain.setattr(broker_module, "Machine", Machine)
+                    begun = serve_alone(SimDisk(sim.platter(2)), SimClock(sim.loop, 0))
+                    sim.loop.run_until_complete(begun)
+            world = JoinWorld(sim)
+            sim.network.weather = Weather(delay_s=(1e-4, 10e-3), loss=0.03, detection_s=(0.005, 0.2))
+            sim.boot(world.program)
+            sim.run(number * step_s + 0.0017 * (seed % 10))
+            power_off(world)
+            for each in sim.nodes:
+                sim.restart(each)
+            sim.run_until(world.all_whole, 20.0)
 
 
 def test_a_closed_member_leaves_and_answers_no_more() -> None:

@@ -12,8 +12,8 @@ members get the same hellos in the same order, so all decide the same.
 | stores of different clusters                                              | REFUSE, naming both      |
 | the last view of a store has nodes that are not configured (`_unlisted`)   | WAIT for them            |
 | no store, and every configured node is there                              | BOOTSTRAP: lowest node   |
-| one store, of a broker alone, or nothing of it was ever stable; all other | SEED: that node          |
-| configured nodes are there, and fresh                                     |                          |
+| every configured node is there; the stores have nothing stable, but of a   | SEED: the longest store  |
+| broker alone (`_seed`); all others are fresh, or have begun to copy       |                          |
 | fewer than n − majority + 1 nodes are counted                             | WAIT for the others      |
 | a store that has all that can be stable (`_has_all`)                      | ELECT: the longest such  |
 | otherwise                                                                 | WAIT for the others      |
@@ -106,11 +106,10 @@ def decide(hellos: Sequence[Hello], nodes: Sequence[int]) -> Decision:
     if (found := _unlisted(whole, nodes)) is not None:
         return found
     others = [hello for hello in present if hello not in whole]
-    if not absent and all(hello.fresh for hello in others):
-        if not whole:
-            return Decision(Outcome.BOOTSTRAP, present[0].node, reason="all nodes are new")
-        if len(whole) == 1 and _is_seed(whole[0], majority):
-            return Decision(Outcome.SEED, whole[0].node, reason="it has the only store, the others are new")
+    if not absent and not whole and all(hello.fresh for hello in others):
+        return Decision(Outcome.BOOTSTRAP, present[0].node, reason="all nodes are new")
+    if not absent and (seed := _seed(whole, others, majority)) is not None:
+        return Decision(Outcome.SEED, seed.node, reason="its cluster begins: nothing else can be stable")
     alone = [hello for hello in whole if _was_alone(hello, majority)]
     counted = [hello for hello in whole if hello not in alone]
     return _elect(counted, others + alone, absent, nodes)
@@ -144,13 +143,33 @@ def _was_alone(hello: Hello, majority: int) -> bool:
     return hello.last_view is not None and len(hello.last_view.nodes) == 1 and majority > 1
 
 
-def _is_seed(hello: Hello, majority: int) -> bool:
-    """Return whether a store alone can be the beginning of a cluster.
+def _seed(whole: list[Hello], others: list[Hello], majority: int) -> Hello | None:
+    """Return the store with which a cluster begins, or begins again.
 
-    A broker alone wrote it. Or it knows nothing stable: it was the first of a cluster that ended before
-    others had copied it.
+    Power may fail while the first members copy. Then fewer than a majority have a store, and no other node
+    ever had one: nothing is stable but what a broker alone had before.
     """
-    return hello.last_view is None or _was_alone(hello, majority) or hello.stable_d == 0
+    if not others or not 0 < len(whole) < majority:
+        return None
+    best = max(whole, key=lambda hello: (_length(hello), -hello.node))
+    begins = all(_begins(each, majority) and each.last_view in (None, *best.history) for each in whole)
+    return best if begins and all(_holds_nothing(each, best) for each in others) else None
+
+
+def _begins(hello: Hello, majority: int) -> bool:
+    """Return whether a store knows nothing stable of a view with several members."""
+    if hello.last_view is None or _was_alone(hello, majority):
+        return True
+    return hello.stable_d < next(mark.d for mark in hello.history if len(mark.nodes) > 1)
+
+
+def _holds_nothing(hello: Hello, seed: Hello) -> bool:
+    """Return whether a node is new, or has only begun to copy the seed.
+
+    The seed's own view may be lost, because it was not durable.
+    """
+    first = all(len(mark.nodes) == 1 for mark in seed.history)
+    return hello.fresh or _is_witness(hello, seed) or (first and bool(hello.cuts) and not hello.damage)
 
 
 def _elect(

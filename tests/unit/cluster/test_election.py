@@ -8,6 +8,7 @@ import pytest
 
 from holdfast.broker.state import ViewMark
 from holdfast.cluster import Hello, Outcome, decide
+from holdfast.cluster.hello import CutMark
 from tests.kit.cluster.stores import (
     MAIN,
     Node,
@@ -99,6 +100,48 @@ def require_outcome(hellos: list[Hello], nodes: Sequence[int], outcome: Outcome,
     assert (decision.outcome, decision.node) == (outcome, node), decision
     assert decision == decide(hellos[::-1], nodes), "the order of the hellos decides"
     assert decision.reason
+
+
+BEGUN = [*ALONE, ViewMark(6, 10, THREE, 8)]
+"""Node 2 was alone, up to the ninth event, and began a cluster."""
+
+
+def copy(node: int, *, view: int, **more: object) -> Hello:
+    """Return a node that has begun to copy in a view of these tests; 9: in an unknown one."""
+    return Hello(node, complete=False, cuts=[CutMark(view, {5: 7, 6: 8, 9: 9}[view])], **more)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("hellos", "outcome", "node"),
+    [
+        ([store(1, stable_d=0), copy(2, view=5), fresh(3)], Outcome.SEED, 1),
+        ([store(1, stable_d=0), copy(2, view=9), fresh(3)], Outcome.WAIT, None),
+        ([store(1, stable_d=0), copy(2, view=5)], Outcome.ELECT, 1),
+        # nothing of its view was durable
+        ([store(1, stable_d=0, last_d=0, history=[]), copy(2, view=9), fresh(3)], Outcome.SEED, 1),
+        ([store(2, history=ALONE), copy(1, view=9), fresh(3)], Outcome.SEED, 2),
+        ([store(2, history=ALONE), Hello(1, complete=False, damage="torn"), fresh(3)], Outcome.WAIT, None),
+        # what a broker alone had is stable, and not what came later
+        ([store(2, history=BEGUN, last_d=12), fresh(1), fresh(3)], Outcome.SEED, 2),
+        ([store(2, history=BEGUN, last_d=12), copy(1, view=6), fresh(3)], Outcome.SEED, 2),
+        ([store(2, history=BEGUN, last_d=12, stable_d=10), fresh(1), fresh(3)], Outcome.WAIT, None),
+    ],
+)
+def test_power_fails_while_a_cluster_begins(hellos: list[Hello], outcome: Outcome, node: int | None) -> None:
+    require_outcome(hellos, THREE, outcome, node)
+
+
+def test_power_fails_while_five_begin() -> None:
+    """Two have a store: fewer than a majority, so nothing of their view is stable."""
+    new = [fresh(3), fresh(4), fresh(5)]
+    one, two = store(1, stable_d=0, history=FIVE), store(2, stable_d=0, last_d=11, history=FIVE)
+    require_outcome([one, two, *new], range(1, 6), Outcome.SEED, 2)
+    begun = [ViewMark(6, 10, (1, 2, 3, 4, 5), 8)]
+    two = store(2, history=ALONE)
+    one = store(1, last_d=12, history=ALONE + begun)
+    require_outcome([one, two, *new], range(1, 6), Outcome.SEED, 1)
+    one = store(1, last_d=12, history=[ViewMark(7, 1, (1,), 9)])  # both were served alone
+    require_outcome([one, two, *new], range(1, 6), Outcome.WAIT, None)
 
 
 def test_a_removed_node_is_named_with_what_to_do() -> None:
