@@ -238,7 +238,7 @@ async def drop_namespace_strategy(call: Call) -> None:
 
 @of_namespace("GET", "/schemaAutoUpdateCompatibilityStrategy", answer=AutoUpdate | None, refusals=(404,))
 async def older_strategy(call: Call) -> AutoUpdate | None:
-    """Return the strategy of a namespace under the older names of its values; null: not set."""
+    """Return the strategy of a namespace under its older name; null: not set."""
     strategy = call.broker.admin.namespace_policies(call.namespace).schema_strategy
     return None if strategy is None else OLDER[strategy]
 
