@@ -16,6 +16,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -203,22 +204,26 @@ class Compactor {
             newest_.bits.put(number, keep_keyless_);
     }
 
-    // Whether more parts of a large message follow. It counts by its last part.
+    // Whether this part of a large message does not count. The message counts by its last part, if
+    // that came behind others. Clients drop a repeated last part, and one alone.
     bool is_open_part(const EntryMetadata& metadata, u64 number) {
         const bool last = metadata.chunk + 1 >= metadata.chunks;
-        if (!first_pass()) return !last;
+        if (!first_pass()) return !last || alone_.contains(number);
         std::string id(metadata.producer);
         id.append(1, '\0').append(metadata.uuid);
-        if (!last) {
-            newest_.bits.put(number, true);
-            if (++remembered_ <= kPartsMax) open_parts_[id].push_back(number);
-            return true;
-        }
-        if (const auto found = open_parts_.find(id); found != open_parts_.end()) {
+        const auto found = open_parts_.find(id);
+        if (last && found != open_parts_.end()) {
             for (const u64 each : found->second) parts_.emplace_back(each, number);
             open_parts_.erase(found);
+            return false;
         }
-        return false;
+        newest_.bits.put(number, true);
+        if (++remembered_ > kPartsMax) return true;
+        if (last)
+            alone_.insert(number);
+        else
+            open_parts_[id].push_back(number);
+        return true;
     }
 
     void require_total() const {
@@ -236,6 +241,7 @@ class Compactor {
     u32 passes_ = 0;
     std::unordered_map<std::string, std::vector<u64>> open_parts_;  // by producer and uuid
     std::vector<std::pair<u64, u64>> parts_;                        // (part, last part)
+    std::unordered_set<u64> alone_;                                 // last parts without others
     std::size_t remembered_ = 0;
 };
 

@@ -182,6 +182,13 @@ void test_rules() {
                part_of(2, large, "u", 1, 2), part_of(3, large, "v", 0, 3)};
     found = compacted(entries, 1 << 16, false, random);
     CHECK(found.size() == 4);
+    auto again = entries;
+    again.push_back(entries[2]);  // a client drops a repeated last part
+    for (const std::size_t memory : {1u, 1u << 16}) {
+        for (u64 i = 0; i < 200; ++i) again.push_back(single(i, {std::to_string(i), "x"}));
+        found = compacted(again, memory, false, random);
+        CHECK(found.contains(100) && found.contains(102));
+    }
     entries.push_back(single(4, later));
     found = compacted(entries, 1 << 16, false, random);
     CHECK(found.size() == 3 && found.contains(101) && found.contains(103) && found.contains(104));
