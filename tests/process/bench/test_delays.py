@@ -9,7 +9,7 @@ from bench import delays
 
 
 def test_measure(tmp_path: Path) -> None:
-    found = asyncio.run(delays.measure(str(tmp_path), 2000, 10))
+    found = asyncio.run(delays.measure(tmp_path, 2000, 10))
     lines = delays.report(2000, [found])
     assert lines[0].startswith("2,000 delayed messages")
     assert found[delays.HELD] > 0
