@@ -18,15 +18,17 @@ from tests.kit.slices import pick
 
 EXAMPLES = pick(test=100, nightly=150)
 SOUND = pick(test=1, nightly=3)
-"""Sets of histories that the sound broker plays."""
+"""Sets of histories that the sound broker plays; see also tests/conformance/test_broker_model.py."""
+SOUND_EXAMPLES = pick(test=40, nightly=EXAMPLES)
+"""Histories of such a set."""
 MOST = 12
 """Sets of histories in which a mutant must be noticed. Nearly all are noticed in the first one."""
 
 
-def play(sets: int) -> None:
+def play(sets: int, examples: int = EXAMPLES) -> None:
     """Play so many sets of histories, the same in every run."""
     fixed = settings(
-        max_examples=EXAMPLES,
+        max_examples=examples,
         stateful_step_count=50,
         deadline=None,
         database=None,
@@ -41,7 +43,7 @@ def play(sets: int) -> None:
 
 def test_without_a_mutant_nothing_is_noticed() -> None:
     """The histories that notice every mutant find no fault in the sound broker."""
-    play(SOUND)
+    play(SOUND, SOUND_EXAMPLES)
 
 
 @pytest.mark.parametrize("name", MUTANTS)
