@@ -593,6 +593,9 @@ class Entries:
 def packed_batches(entries: Entries) -> list[tuple[int, int, int, bytes]]:
     """Return place, compression, opened size and payload of each compressed batch."""
 
+def compressed_entry(entry: bytes, compression: int, payload: bytes) -> bytes:
+    """Return a thinned batch as one with this payload, which opens to its own."""
+
 @final
 class Compactor:
     def __init__(self, memory_bytes: int, keep_keyless: bool, key: bytes) -> None: ...

@@ -74,6 +74,14 @@ def unpack(compression: int, size: int, payload: bytes | bytearray) -> Any:
         raise Unpackable(f"its {name} payload does not open: {error}") from None
 
 
+def pack(compression: int, payload: bytes) -> bytes:
+    """Compress a payload, as its producer did. The compression is one that `unpack` has opened."""
+    if compression == 2:
+        return zlib.compress(payload)
+    codec = {1: "lz4_raw", 3: "zstd", 4: "snappy"}[compression]
+    return bytes(_codec(codec).compress(payload, asbytes=True))
+
+
 def _exact(codec: str, size: int, payload: bytes | bytearray, told: int) -> Any:
     if told != size:
         raise Unpackable(f"its payload opens to {told} bytes instead of {size}")

@@ -75,10 +75,20 @@ nb::list take(Compactor& self, const EntryRun& run, nb::list given) {
     return out;
 }
 
+nb::object compressed_entry(nb::bytes entry, u32 compression, nb::bytes payload) {
+    const std::string made =
+        compressed(view_of_bytes(entry.ptr()), compression, view_of_bytes(payload.ptr()));
+    PyObject* bytes = to_bytes(made);
+    if (bytes == nullptr) throw nb::python_error();
+    return nb::steal(bytes);
+}
+
 }  // namespace
 
 void bind_compactor(nb::module_& module) {
     module.def("packed_batches", &packed_batches, nb::arg("entries"));
+    module.def("compressed_entry", &compressed_entry, nb::arg("entry"), nb::arg("compression"),
+               nb::arg("payload"));
     nb::class_<Compactor>(module, "Compactor")
         .def("__init__", &make, nb::arg("memory_bytes"), nb::arg("keep_keyless"), nb::arg("key"))
         .def("note", &note, nb::arg("entries"), nb::arg("opened"))

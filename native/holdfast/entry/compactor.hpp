@@ -30,7 +30,10 @@ namespace holdfast {
 // The payload of a compressed batch, opened: (place in the run, bytes), in order.
 using Opened = std::span<const std::pair<std::size_t, std::string_view>>;
 
-inline constexpr std::size_t kPartsMax = std::size_t{1} << 18;
+inline constexpr std::size_t kPartsMax = std::size_t{1} << 16;
+
+// Messages of an opened batch, by the size that it has on the disk: each costs a bit, and time.
+inline constexpr u64 kOpenedMin = 1000, kOpenedPerByte = 16;
 
 // The batches of a run that have to be opened first: use(place, metadata, payload).
 template <class Use>
@@ -54,7 +57,9 @@ class Compactor {
     };
 
     explicit Compactor(const Options& options)
-        : newest_(options.memory, options.key), keep_keyless_(options.keep_keyless) {}
+        : newest_(options.memory, options.key),
+          keep_keyless_(options.keep_keyless),
+          parts_key_{options.key.second, ~options.key.first} {}
 
     void note(const EntryRun& run, Opened opened) {
         each_entry(run, opened, [&](const Part& part) { note(part); });
@@ -148,6 +153,7 @@ class Compactor {
     static bool is_batch(const Part& part) {
         const u32 messages = part.entry.metadata.messages;
         if (messages > part.payload.size() / 4) return false;
+        if (messages > kOpenedMin + kOpenedPerByte * part.bytes.size()) return false;
         BatchReader reader(part.payload);
         BatchPart each;
         for (u32 i = 0; i < messages; ++i)
@@ -199,7 +205,7 @@ class Compactor {
 
     void note(const MessageFields& fields, u64 number, bool empty) {
         if (fields.has_key && !fields.null_key)
-            newest_.note(fields.partition_key, number, empty);
+            newest_.note(fields.partition_key, fields.key_base64, number, empty);
         else if (first_pass())
             newest_.bits.put(number, keep_keyless_);
     }
@@ -207,10 +213,9 @@ class Compactor {
     // Whether this part of a large message does not count. The message counts by its last part, if
     // that came behind others. Clients drop a repeated last part, and one alone.
     bool is_open_part(const EntryMetadata& metadata, u64 number) {
-        const bool last = metadata.chunk + 1 >= metadata.chunks;
+        const bool last = i64{metadata.chunk} + 1 >= metadata.chunks;
         if (!first_pass()) return !last || alone_.contains(number);
-        std::string id(metadata.producer);
-        id.append(1, '\0').append(metadata.uuid);
+        const Hash128 id = siphash(metadata.uuid, parts_key_);
         const auto found = open_parts_.find(id);
         if (last && found != open_parts_.end()) {
             for (const u64 each : found->second) parts_.emplace_back(each, number);
@@ -239,9 +244,13 @@ class Compactor {
     u64 total_ = 0;  // of the first pass
     u64 read_ = 0, kept_ = 0;
     u32 passes_ = 0;
-    std::unordered_map<std::string, std::vector<u64>> open_parts_;  // by producer and uuid
-    std::vector<std::pair<u64, u64>> parts_;                        // (part, last part)
-    std::unordered_set<u64> alone_;                                 // last parts without others
+    struct OfHash {
+        std::size_t operator()(const Hash128& hash) const { return hash.low; }
+    };
+    SipKey parts_key_;
+    std::unordered_map<Hash128, std::vector<u64>, OfHash> open_parts_;  // by uuid
+    std::vector<std::pair<u64, u64>> parts_;                            // (part, last part)
+    std::unordered_set<u64> alone_;                                     // last parts without others
     std::size_t remembered_ = 0;
 };
 

@@ -38,7 +38,10 @@ inline constexpr u32 producer_name = 1, sequence_id = 2, publish_time = 3, prope
                      txnid_most_bits = 23, highest_sequence_id = 24, null_value = 25, uuid = 26,
                      num_chunks_from_msg = 27, total_chunk_msg_size = 28, chunk_id = 29,
                      null_partition_key = 30;
-}
+// Ours, in compressed batches that were thinned (entry/thin.hpp): the mask of the messages that are
+// left, the first one in the lowest bit of the first byte. Clients skip fields that they do not know.
+inline constexpr u32 kept_messages = 20000;
+}  // namespace metadata_field
 namespace single_field {
 inline constexpr u32 properties = 1, partition_key = 2, payload_size = 3, compacted_out = 4,
                      event_time = 5, partition_key_b64_encoded = 6, ordering_key = 7,
@@ -62,7 +65,7 @@ struct MessageFields {
 };
 
 struct EntryMetadata : MessageFields {
-    std::string_view producer, uuid, schema_version, replicated_from;
+    std::string_view producer, uuid, schema_version, replicated_from, kept_messages;
     u64 publish_time_ms = 0;
     u64 highest_sequence = 0;
     i64 deliver_at_ms = 0;
@@ -236,6 +239,8 @@ inline EntryFault read_metadata(std::string_view bytes, EntryMetadata& out) {
             out.chunk = entry_detail::narrow(in.varint());
         } else if (tag == varint(f::null_partition_key)) {
             out.null_key = in.varint() != 0;
+        } else if (tag == string(f::kept_messages)) {
+            out.kept_messages = in.bytes();
         } else {
             in.skip(tag);
         }
@@ -350,6 +355,7 @@ inline EntryFault read_head(std::string_view bytes, Entry& out) {
 // Checks all but the sum: for bytes that a block's sum covers already.
 inline EntryFault read_entry(std::string_view bytes, Entry& out) {
     if (const auto fault = read_head(bytes, out); fault != EntryFault::none) return fault;
+    out.thinned = out.metadata.batch && !out.metadata.kept_messages.empty();
     if (!out.metadata.batch || !out.metadata.open()) return EntryFault::none;
     if (out.metadata.messages > out.payload.size() / 4) return EntryFault::count;
     BatchReader reader(out.payload);

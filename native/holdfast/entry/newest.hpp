@@ -52,10 +52,11 @@ class NewestOfKeys {
         while (most_ >> (halvings_ + 1) >= kSlotsMin) ++halvings_;
     }
 
-    // Notes the message of this number, which is newer than all before it in this pass. `deleted`:
-    // it says that its key has no value.
-    void note(std::string_view key, u64 number, bool deleted) {
-        const Hash128 hash = siphash(key, key_);
+    // Notes the message of this number, which is newer than all before it in this pass. `binary`:
+    // its key is bytes in base64, and so another one than the same text. `deleted`: it says that its
+    // key has no value.
+    void note(std::string_view key, bool binary, u64 number, bool deleted) {
+        const Hash128 hash = siphash(key, {key_.first, key_.second ^ u64{binary}});
         if (hash.low < first_ || hash.low > last_) return;
         if (slots_.empty()) slots_.resize(most_ >> halvings_);
         __builtin_prefetch(&slots_[place(hash)]);

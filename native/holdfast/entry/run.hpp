@@ -190,6 +190,16 @@ class EntryRun {
     // lowest bit.
     std::vector<u64> open_mask(std::size_t i) const {
         std::vector<u64> words(slot(i).messages / 64 + 1);
+        Entry entry;
+        if (!slot(i).batch) {
+            if (read_head(bytes(i), entry) != EntryFault::none) return words;
+            const std::string_view kept = entry.metadata.kept_messages;
+            for (u32 message = 0; message < slot(i).messages && message / 8 < kept.size();
+                 ++message)
+                if (static_cast<u8>(kept[message / 8]) >> (message % 8) & 1)
+                    words[message / 64] |= u64{1} << (message % 64);
+            return words;
+        }
         BatchReader reader(bytes(i).substr(slot(i).header));
         BatchPart part;
         for (u32 message = 0; message < slot(i).messages && reader.next(part); ++message)

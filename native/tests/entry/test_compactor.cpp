@@ -203,6 +203,53 @@ void test_changed_between_passes() {
     CHECK_ERROR(Code::corrupt, compactor.finish(), "1 messages in one pass, and 2");
 }
 
+// Bytes as a key are another key than their base64 as text.
+void test_binary_keys() {
+    const auto keyed = [](u64 sequence, bool binary) {
+        ByteBuffer metadata = needed_fields(sequence);
+        append_field(metadata, metadata_field::partition_key, std::string_view("YQ=="));
+        if (binary) append_field(metadata, metadata_field::partition_key_b64_encoded, u64{1});
+        return entry_of(metadata.view(), "x");
+    };
+    std::mt19937 random(1);
+    const Strings entries{keyed(0, true), keyed(1, false), keyed(2, true)};
+    const auto found = compacted(entries, 1 << 16, false, random);
+    CHECK(found.size() == 2 && found.contains(101) && found.contains(102));
+}
+
+// An opened batch with more messages than its size on the disk allows stays whole.
+void test_hostile_batches() {
+    std::vector<One> many(20'000, One{"a", ""});
+    std::mt19937 random(1);
+    const Strings entries{batch(0, many, 2), single(1, {"a", "1"})};
+    const auto found = compacted(entries, 1 << 16, false, random, nullptr, {{0, body_of(many)}});
+    CHECK(found.size() == 2 && found.at(100) == entries[0]);
+}
+
+void test_compressed() {
+    std::mt19937 random(1);
+    const std::vector<One> both{{"a", "1"}, {"b", "2"}};
+    const auto thin = compacted({batch(4, both), single(5, {"a", "3"})}, 1 << 16, false, random);
+    const std::string plain = thin.at(100);
+    const std::string packed = compressed(plain, 3, "small");
+    Entry entry;
+    CHECK(check_entry(packed, entry) == EntryFault::none);
+    CHECK(entry.payload == "small" && entry.metadata.compression == 3);
+    CHECK(entry.metadata.messages == 2 && entry.metadata.sequence == 4);
+    Entry before;
+    CHECK(read_entry(plain, before) == EntryFault::none);
+    CHECK(entry.metadata.uncompressed_size == before.payload.size() && entry.thinned);
+    const EntryRun run = run_of({packed, plain, batch(6, both, 3)}, 7);
+    CHECK(run.slot(0).thinned && run.open_mask(0) == std::vector<u64>{0b10});
+    CHECK(run.slot(1).thinned && run.open_mask(1) == std::vector<u64>{0b10});
+    CHECK(!run.slot(2).thinned && run.messages(0) == 2);
+    // A thinned batch that is compacted again has one mask, the newer one.
+    const auto again = compacted({packed, single(7, {"b", "9"})}, 1 << 16, false, random, nullptr,
+                                 {{0, std::string(before.payload)}});
+    CHECK(again.size() == 1 && again.contains(101));
+    CHECK_ERROR(Code::misuse, compressed("no entry", 3, "x"), "not a batch");
+}
+
 // Any order of passes and any size of the table gives the plain rule's result.
 void test_random_topics() {
     std::mt19937 random(7);
@@ -279,6 +326,9 @@ int main() {
     test_sums();
     test_rules();
     test_changed_between_passes();
+    test_binary_keys();
+    test_hostile_batches();
+    test_compressed();
     test_random_topics();
     test_memory();
     return 0;

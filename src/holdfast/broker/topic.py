@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Protocol
 
 from holdfast._core import Batch, Entries, TopicMessage
+from holdfast.broker.compaction.reading import ViewIndex
 from holdfast.broker.dispatch.stuck import Look, diagnose
 from holdfast.broker.events.schemas import applying
 from holdfast.broker.telemetry.traffic import Handed, TopicTraffic
@@ -82,6 +83,8 @@ class Topic:
         self.traffic = TopicTraffic()
         self.damaged: set[int] = set()
         """Ordinals of entries that could not be read."""
+        self._indexes: dict[int, ViewIndex] = {}
+        """Of the compacted views that are kept, by number."""
 
     # -- properties ------------------------------------------------------------------------------------
 
@@ -238,6 +241,16 @@ class Topic:
         self.traffic.read += len(entries)
         return entries
 
+    def index_of(self, view: CompactedView) -> ViewIndex:
+        """Return the ordinals of a compacted view; all its readers share them."""
+        found = self._indexes.get(view.number)
+        if found is None:
+            kept = () if self.state.compaction is None else self.state.compaction.kept
+            numbers = {each.number for each in kept}
+            self._indexes = {key: each for key, each in self._indexes.items() if key in numbers}
+            found = self._indexes[view.number] = ViewIndex(view)
+        return found
+
     async def read_view(self, view: CompactedView, rank: int, count_max: int, size_max: int) -> Entries:
         """Read a run of a compacted view, from this entry of its file on.
 
@@ -296,7 +309,15 @@ class Topic:
 
     def backlog(self, subscription: SubscriptionState) -> int:
         """Return the exact number of visible entries that the subscription has not acknowledged."""
-        return subscription.acks.count(self.visible)
+        acks = subscription.acks
+        total = acks.count(self.visible)
+        if acks.acked_to >= self.first:
+            return total
+        # It may read a compacted view, which has some of the entries that the topic has trimmed.
+        trimmed, compaction = acks.count(self.first), self.state.compaction
+        view = None if compaction is None else compaction.view
+        kept = 0 if view is None else self.index_of(view).count(acks.acked_to, self.first)
+        return total - trimmed + min(trimmed, kept)
 
     def size_behind(self, ordinal: int) -> int:
         """Return the bytes from an ordinal on; its own ledger's are estimated."""
@@ -370,8 +391,8 @@ class Topic:
         Raises:
             Misuse: `to` is not a place; or with `exact`, the topic has no such position.
         """
-        if to == "earliest":
-            return self.first
+        if to == "earliest" or to == EARLIEST:
+            return self.state.lowest
         if to == "latest":
             return self.visible
         if not isinstance(to, MessageId):

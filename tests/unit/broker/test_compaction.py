@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,10 @@ import holdfast
 from holdfast import packing
 from holdfast._core import Entries, crc32c, encode_messages
 from holdfast.broker.broker import Broker
-from holdfast.broker.compaction.source import CompactionSource
+from holdfast.broker.compaction.source import CompactionSource, pieces
 from holdfast.broker.topic import Topic
 from tests.kit.broker.brokers import on_broker
-from tests.kit.ledger.entry_bytes import varint
+from tests.kit.ledger.entry_bytes import Fields, entry, varint
 
 Pairs = list[tuple[str | None, bytes]]
 TOPIC = "persistent://public/default/prices"
@@ -304,5 +305,176 @@ def test_a_rewind_drops_a_read_that_is_under_way(tmp_path: Path, monkeypatch: py
         entries = await reading
         assert entries is not None
         assert (entries.first_ordinal, len(entries), source.dropped) == (0, 6, 1)
+
+    on_broker(tmp_path, work)
+
+
+def test_a_reader_of_a_removed_view_takes_no_later_one_for_it(tmp_path: Path) -> None:
+    """Numbers of views are never used again."""
+
+    async def work(broker: Broker) -> None:
+        await fill(broker, [(f"k{n}", b"old") for n in range(20)])
+        await compacted(broker)
+        async with broker.reader("prices", compacted=True, receiver_queue=2) as reader:
+            assert (await reader.read(timeout=5)).data == b"old"
+            first = broker.admin.compaction("prices").view
+            await broker.admin.truncate("prices")
+            await fill(broker, [(f"k{n}", b"new") for n in range(20)])
+            await compacted(broker)
+            assert broker.admin.compaction("prices").view > first
+            found = []
+            while await reader.has_more():
+                found.append((await reader.read(timeout=5)).data)
+            assert found.count(b"new") == 20
+            assert found.count(b"old") <= 2, "only those that it had received already"
+        broker.machine.state.check()
+
+    on_broker(tmp_path, work)
+
+
+def test_a_missing_file_fails_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not taken for the end of the topic, after which nothing would be told."""
+
+    async def work(broker: Broker) -> None:
+        await fill(broker, [("a", b"1"), ("a", b"2")])
+        await broker.admin.roll("prices")
+        topic, real = broker.topic(TOPIC), Topic.read
+
+        async def missing(self: Topic, *told: Any) -> Entries:
+            raise holdfast.NotFound("ledger 1 does not exist")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Topic, "read", missing)
+            await broker.admin.compact("prices", wait=True)
+        assert Topic.read is real
+        found = broker.admin.compaction("prices")
+        assert (found.state, found.error) == ("failed", "ledger 1 does not exist")
+        assert not topic.state.compaction or not topic.state.compaction.requested
+
+    on_broker(tmp_path, work)
+
+
+def test_a_reset_to_the_beginning_leads_into_the_view(tmp_path: Path) -> None:
+    """Also without a consumer, and for a subscription that administration creates."""
+
+    async def work(broker: Broker) -> None:
+        await trimmed(broker)
+        await broker.admin.create_subscription("prices", "made", start="earliest")
+        await broker.admin.create_subscription("prices", "reset", start="latest")
+        await broker.admin.reset("prices", "reset", "earliest")
+        for name in ("made", "reset"):
+            stats = broker.admin.subscription_stats("prices", name)
+            assert stats.backlog == 4, "the entries that are there, not the places"
+            async with broker.consumer("prices", name, compacted=True) as consumer:
+                found = [await consumer.receive(timeout=5) for _ in range(4)]
+                assert [each.data for each in found] == [b"8", b"9", b"10", b"11"]
+
+    on_broker(tmp_path, work, roll_entries=2, compaction_grace_s=0.0)
+
+
+async def trimmed(broker: Broker) -> None:
+    """Fill a topic, compact it, and let it trim all that its view has."""
+    await broker.admin.create_topic("prices", retention_bytes=0)
+    await broker.admin.create_subscription("prices", "s", start="earliest")
+    await fill(broker, [(f"k{n % 4}", b"%d" % n) for n in range(12)])
+    await compacted(broker)
+    await broker.admin.clear("prices", "s")
+    await keep_house(broker)
+    assert broker.topic(TOPIC).first >= 11
+
+
+def test_the_backlog_knows_what_only_the_view_has(tmp_path: Path) -> None:
+    """Else a client is told of a topic's end before it has read the view."""
+
+    async def work(broker: Broker) -> None:
+        await trimmed(broker)
+        async with broker.consumer("prices", "c", start="earliest", compacted=True) as consumer:
+            message = await consumer.receive(timeout=5)
+            await consumer.ack(message, receipt=True)
+            topic = broker.topic(TOPIC)
+            dispatcher = topic.dispatcher_of(topic.subscriptions["c"])
+            assert dispatcher is not None
+            assert dispatcher.backlog >= 3
+
+    on_broker(tmp_path, work, roll_entries=2, compaction_grace_s=0.0)
+
+
+def test_a_plain_consumer_after_a_compacted_one(tmp_path: Path) -> None:
+    """It gets what the topic still has, and its backlog becomes empty."""
+
+    async def work(broker: Broker) -> None:
+        await trimmed(broker)
+        await fill(broker, [("k9", b"12")])
+        async with broker.consumer("prices", "c", start="earliest", compacted=True) as consumer:
+            await consumer.ack(await consumer.receive(timeout=5), receipt=True)
+        async with broker.consumer("prices", "c") as plain:
+            while True:
+                message = await plain.receive(timeout=5)
+                await plain.ack(message, receipt=True)
+                if message.data == b"12":
+                    break
+            await asyncio.sleep(0.01)
+        assert broker.admin.subscription_stats("prices", "c").backlog == 0
+
+    on_broker(tmp_path, work, roll_entries=2, compaction_grace_s=0.0)
+
+
+def test_a_later_consumer_begins_in_the_newest_view(tmp_path: Path) -> None:
+    async def work(broker: Broker) -> None:
+        await fill(broker, [("gone", b"secret"), ("gone", b""), ("a", b"1"), ("a", b"2")])
+        async with broker.consumer("prices", "c", start="earliest", compacted=True) as consumer:
+            assert (await consumer.receive(timeout=5)).data == b"secret"
+        await compacted(broker)
+        async with broker.consumer("prices", "c", compacted=True) as consumer:
+            assert (await consumer.receive(timeout=5)).data == b"2"
+
+    on_broker(tmp_path, work)
+
+
+def test_an_id_of_the_future_leads_to_the_end(tmp_path: Path) -> None:
+    async def work(broker: Broker) -> None:
+        await trimmed(broker)
+        await fill(broker, [("k9", b"12")])
+        assert await read(broker, start=holdfast.MessageId(1 << 40, 0)) == []
+
+    on_broker(tmp_path, work, roll_entries=2, compaction_grace_s=0.0)
+
+
+def test_a_compaction_that_is_not_the_owners_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task that has waited for its turn must not replace the run of the new owner."""
+
+    async def work(broker: Broker) -> None:
+        await fill(broker, [("a", b"1")])
+        async with broker.compactions._turn:
+            await broker.admin.compact("prices")
+            await asyncio.sleep(0)
+            monkeypatch.setattr(type(broker.membership), "owns", lambda self, topic: False)
+        task = broker.compactions._tasks[broker.topic(TOPIC).id]
+        await asyncio.wait([task])
+        found = broker.topic(TOPIC).state.compaction
+        assert found is not None
+        assert found.requested
+        assert found.run is None
+        assert not found.error
+
+    on_broker(tmp_path, work)
+
+
+def test_few_bytes_do_not_open_all_at_once(tmp_path: Path) -> None:
+    """A run of small batches that open to many MiB is worked on in parts."""
+
+    async def work(broker: Broker) -> None:
+        payload = b"\x00\x00\x00\x02\x18\x00" * 50
+        data = zlib.compress(payload + bytes((1 << 20) - len(payload)))
+        async with broker.producer("prices"):
+            topic = broker.topic(TOPIC)
+            of = next(iter(topic.producers.values()))
+            head: Fields = [(1, b"p"), (2, 0), (3, 1), (8, 2), (9, 1 << 20), (11, 50)]
+            entries = [(number, 1, entry(head, data)) for number in range(8)]
+            await broker.publish_entries(topic, of.session, of.epoch, of.name, entries)
+        run = await topic.read(0, 100, 1 << 20)
+        parts = [len(each.entries) for each in pieces(run)]
+        assert sum(parts) == 8
+        assert max(parts) <= 2
 
     on_broker(tmp_path, work)

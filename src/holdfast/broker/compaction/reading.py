@@ -115,6 +115,14 @@ class ViewIndex:
         place = places[at]
         return place.first + (min(max(entry, 0), place.entries) if place.ledger == ledger else 0)
 
+    def extent(self, ledger: int) -> tuple[int, int] | None:
+        """Return first ordinal and number of entries of a ledger; `None`: it has none of it."""
+        places = self.view.places
+        at = bisect_left(places, ledger, key=lambda each: each.ledger)
+        if at == len(places) or places[at].ledger != ledger:
+            return None
+        return places[at].first, places[at].entries
+
     def since(self, time_ns: int) -> int:
         """Return where the first ledger begins that can have entries since a time."""
         at = bisect_left(self.view.places, time_ns, key=lambda each: each.last_time)
@@ -127,8 +135,9 @@ class CompactedReading:
     def __init__(self, topic: Topic) -> None:
         self.topic = topic
         self._index: ViewIndex | None = None
-        self._newest: ViewIndex | None = None
         self._pinned = False
+        self.last_index: tuple[int, int, int] | None = None
+        """Ordinal of the last entry, its view, and the index of its last message; if it was read."""
         self.gone = 0
         """How often its view was gone before it was read to the end."""
 
@@ -138,13 +147,6 @@ class CompactedReading:
     def number(self) -> int:
         """The number of its view; 0: it reads the topic itself, or has not begun."""
         return 0 if self._index is None else self._index.view.number
-
-    @property
-    def is_behind(self) -> bool:
-        """Whether a newer view exists than the one that it reads."""
-        compaction = self.topic.state.compaction
-        newest = None if compaction is None else compaction.view
-        return self._pinned and newest is not None and self.number < newest.number
 
     def renew(self) -> None:
         """Continue with the newest view: the cursor was put to another position."""
@@ -167,7 +169,7 @@ class CompactedReading:
         return index if index is not None and ordinal < index.view.horizon else None
 
     def _pin(self, view: CompactedView | None) -> None:
-        self._index = None if view is None else ViewIndex(view)
+        self._index = None if view is None else self.topic.index_of(view)
         self._pinned = True
 
     def _lose(self, view: CompactedView | None) -> None:
@@ -259,10 +261,7 @@ class CompactedReading:
     def extent(self, ledger: int) -> tuple[int, int] | None:
         """Return first ordinal and number of entries of a ledger of the view."""
         index = self._current()
-        for each in () if index is None else index.view.places:
-            if each.ledger == ledger:
-                return each.first, each.entries
-        return None
+        return None if index is None else index.extent(ledger)
 
     async def read_last(self) -> Entries | None:
         """Read the last entry; `None` without one.
@@ -289,9 +288,7 @@ class CompactedReading:
         kept = () if compaction is None else compaction.kept
         if self._pinned and (self._index is None or any(each.number == self.number for each in kept)):
             return self._index
-        if self._newest is None or kept[:1] != (self._newest.view,):
-            self._newest = ViewIndex(kept[0]) if kept else None
-        return self._newest
+        return self.topic.index_of(kept[0]) if kept else None
 
     def last(self) -> int:
         """Return the ordinal of the last entry; −1 without one."""
@@ -315,7 +312,8 @@ class CompactedReading:
         if isinstance(to, MessageId):
             if to.ledger in (EARLIEST.ledger, LATEST.ledger):
                 return 0 if to.ledger == EARLIEST.ledger else self.topic.visible
-            if self.topic.ledgers.find(to.ledger) is not None:
+            last = index.view.places[-1].ledger if index.view.places else 0
+            if to.ledger > last or self.topic.ledgers.find(to.ledger) is not None:
                 return await self.topic.place(to, exact=exact, after=after)
             found = index.ordinal_of(to.ledger, to.entry)
             return found + (after and to.entry >= 0 and self._has(index, found, to))

@@ -7,13 +7,14 @@ second pass would begin where the first one ended, and lose all entries before i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
 
-from holdfast._core import Entries, packed_batches
+from holdfast._core import Entries, compressed_entry, packed_batches
 from holdfast.broker.compaction.reading import CompactedReading
 from holdfast.broker.dispatch.revision import RevisionController
 from holdfast.errors import Outdated
-from holdfast.packing import Unpackable, unpack
+from holdfast.packing import Unpackable, pack, unpack
 from holdfast.system import Clock
 
 if TYPE_CHECKING:
@@ -21,8 +22,12 @@ if TYPE_CHECKING:
 
 READ_ENTRIES = 4096
 READ_BYTES = 512 << 10
-OPENED_MAX = 32 << 20
+OPENED_MAX = 8 << 20
 """Bytes of the largest batch that is opened: more would hold up the broker's loop."""
+PIECE_BYTES = 1 << 20
+"""Bytes of opened batches that are worked on without a turn for others."""
+HEADER = 10
+"""Bytes of an entry before its metadata; the last four are the size of that."""
 
 
 class CompactionSource:
@@ -73,21 +78,51 @@ class CompactionSource:
             return entries.slice(0, self._horizon - entries.first_ordinal)
 
 
-def opened(entries: Entries) -> tuple[list[tuple[int, bytes]], str]:
-    """Open the compressed batches of a run.
+class Piece(NamedTuple):
+    """A part of a run, of which compressed batches are opened."""
 
-    Returns place and payload of each, and why the first of the others does not open; "" if all do.
+    entries: Entries
+    payloads: list[tuple[int, bytes]]
+    """Place and opened payload of each of these batches."""
+    compressions: dict[int, int]
+    """By their places."""
+    fault: str
+    """Why a batch does not open; empty: all do."""
+
+
+def pieces(entries: Entries) -> Iterator[Piece]:
+    """Yield a run in parts, each with about `PIECE_BYTES` of opened payloads at most.
+
+    A few KiB can open to many MiB, so not all of a run is open at once. Others have a turn between two parts.
     """
-    found: list[tuple[int, bytes]] = []
-    fault = ""
-    for place, compression, size, payload in packed_batches(entries):
+    start, size, fault = 0, 0, ""
+    payloads, compressions = list[tuple[int, bytes]](), dict[int, int]()
+    for place, compression, told, payload in packed_batches(entries):
         try:
-            if size > OPENED_MAX:
-                raise Unpackable(f"its payload would have {size} bytes; the limit is {OPENED_MAX}")
-            found.append((place, bytes(unpack(compression, size, payload))))
+            if told > OPENED_MAX:
+                raise Unpackable(f"its payload would have {told} bytes; the limit is {OPENED_MAX}")
+            data = bytes(unpack(compression, told, payload))
         except Unpackable as error:
             fault = fault or f"position {entries.first_ordinal + place}: {error}"
-    return found, fault
+            continue
+        payloads.append((place - start, data))
+        compressions[place - start] = compression
+        size += told
+        if size >= PIECE_BYTES:
+            yield Piece(entries.slice(start, place + 1), payloads, compressions, fault)
+            start, size, payloads, compressions = place + 1, 0, [], {}
+    if start < len(entries):
+        yield Piece(entries.slice(start), payloads, compressions, fault)
 
 
-__all__ = ["OPENED_MAX", "CompactionSource", "opened"]
+def repacked(piece: Piece, ordinal: int, entry: bytes) -> bytes:
+    """Return a surviving entry, compressed again if its batch was opened and lost messages."""
+    place = ordinal - piece.entries.first_ordinal
+    compression = piece.compressions.get(place, 0)
+    if not compression or entry == piece.entries.entry(place):
+        return entry
+    payload = entry[HEADER + int.from_bytes(entry[HEADER - 4 : HEADER], "big") :]
+    return compressed_entry(entry, compression, pack(compression, payload))
+
+
+__all__ = ["OPENED_MAX", "CompactionSource", "Piece", "pieces", "repacked"]

@@ -49,7 +49,7 @@ class CompactedView(msgspec.Struct, array_like=True, frozen=True):
     """A compacted view of a topic: of each key the newest message below the horizon."""
 
     number: int
-    """Rises with each view of a topic."""
+    """Rises with each view of a topic, and is never used again."""
     horizon: int
     """The ordinal below which the view stands for the topic."""
     file: int
@@ -176,14 +176,26 @@ def end_run(state: BrokerState, compaction: Compaction) -> None:
 
 
 def forget_compaction(state: BrokerState, topic: TopicState) -> bool:
-    """Remove views, run and request of a topic. Returns whether it had any."""
-    compaction = state.compactions.pop(topic.id, None)
-    topic.compaction = None
-    if compaction is None:
+    """Remove views, run and request of a topic. Returns whether it had any.
+
+    The counter of views stays: readers of a view that is gone must not take a later one for it.
+    """
+    compaction = topic.compaction
+    if compaction is None or (compaction.is_idle and not compaction.error):
         return False
     end_run(state, compaction)
-    state.touch()
+    compaction.view = compaction.before = None
+    compaction.floor, compaction.requested, compaction.error = -1, 0, ""
+    state.touch(compaction)
     return True
+
+
+def remove_compaction(state: BrokerState, topic: TopicState) -> None:
+    """Remove the compaction of a topic that is deleted."""
+    compaction = state.compactions.pop(topic.id, None)
+    topic.compaction = None
+    if compaction is not None:
+        end_run(state, compaction)
 
 
 def check_compaction(state: BrokerState, compaction: Compaction) -> None:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from pyroaring import BitMap64
 
 from holdfast._core import Compactor
-from holdfast.broker.compaction.source import CompactionSource, opened
+from holdfast.broker.compaction.source import CompactionSource, pieces, repacked
 from holdfast.broker.events import (
     CompactionAppend,
     CompactionBegin,
@@ -44,7 +44,7 @@ LOG = logging.getLogger("holdfast.broker")
 
 APPEND_BYTES = 512 << 10
 APPEND_ENTRIES = 1000
-RETRY_S = 60.0
+RETRY_S = 600.0
 """Time after a failure before the threshold asks again."""
 
 
@@ -191,12 +191,14 @@ class Compactions:
         async with self._turn:
             try:
                 done = await self._compact(topic, token, began_ns)
-            except (Closed, NoQuorum, NotFound):
-                return  # the next owner begins anew, or the topic is gone
+            except (Closed, NoQuorum):
+                return  # the next owner begins anew
             except Outdated as error:
                 LOG.info("the compaction of %s begins again: %s", topic.name, error)
                 return  # housekeeping does it
             except (HoldfastError, OSError, MemoryError) as error:
+                if self._broker.is_deleted(topic):
+                    return
                 await self._fail(topic, token, str(error) or type(error).__name__)
                 return
         self._count(topic, done=True)
@@ -219,8 +221,14 @@ class Compactions:
         with contextlib.suppress(HoldfastError):  # another run has replaced it, or this member is lost
             await self._broker.engine.submit(CompactionDrop(topic.id, token, error))
 
+    def _require_owned(self, topic: Topic) -> None:
+        """Raise Outdated if another member has become the topic's owner: it begins anew."""
+        if not self._broker.membership.owns(topic):
+            raise Outdated(f"another member owns {topic.name} now")
+
     async def _compact(self, topic: Topic, token: bytes, began_ns: int) -> CompactionDone:
         broker = self._broker
+        self._require_owned(topic)  # it has waited for its turn
         horizon = topic.visible
         source = CompactionSource(topic, horizon, broker.clock)
         await broker.engine.submit(CompactionBegin(topic.id, token, horizon, source.base))
@@ -233,12 +241,14 @@ class Compactions:
         while True:
             while (entries := await source.next()) is not None:
                 traffic.bytes_read += entries.size
-                payloads, fault = opened(entries)
-                compactor.note(entries, payloads)
-                if fault and not warned:
-                    warned = True
-                    LOG.warning("a batch of %s cannot be compacted, and stays whole: %s", topic.name, fault)
-                await asyncio.sleep(0)  # others have a turn
+                for piece in pieces(entries):
+                    compactor.note(piece.entries, piece.payloads)
+                    if piece.fault and not warned:
+                        warned = True
+                        words = "a batch of %s cannot be compacted, and stays whole: %s"
+                        LOG.warning(words, topic.name, piece.fault)
+                    await asyncio.sleep(0)  # others have a turn
+                self._require_owned(topic)
             source.rewind()
             if compactor.end_pass():
                 break
@@ -276,12 +286,14 @@ class Compactions:
 
         while (entries := await source.next()) is not None:
             traffic.bytes_read += entries.size
-            for ordinal, entry in compactor.take(entries, opened(entries)[0]):
-                survivors.add(ordinal)
-                batch.append(entry)
-                size += len(entry)
-                if size >= APPEND_BYTES or len(batch) >= APPEND_ENTRIES:
-                    await flush()
-            await asyncio.sleep(0)
+            for piece in pieces(entries):
+                for ordinal, taken in compactor.take(piece.entries, piece.payloads):
+                    entry = repacked(piece, ordinal, taken)
+                    survivors.add(ordinal)
+                    batch.append(entry)
+                    size += len(entry)
+                    if size >= APPEND_BYTES or len(batch) >= APPEND_ENTRIES:
+                        await flush()
+                await asyncio.sleep(0)
         await flush()
         return survivors, count, digest

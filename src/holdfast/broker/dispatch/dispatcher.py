@@ -215,6 +215,8 @@ class Dispatcher(Acknowledging):
         """Read the topic or its compacted view, as the first consumer wants."""
         there = self._reading.compacted is not None
         require_view(self._cursor.name, type, compacted, there if self._consumers else compacted)
+        if not self._consumers and there:
+            self._reading.renew()
         if compacted != there:
             reading = self._begin_compacted() if compacted and self._begin_compacted else self._topic
             self._reading.read_from(reading)

@@ -58,8 +58,8 @@ class Looking:
     @property
     def backlog(self) -> int:
         """The exact number of entries that are visible and not acknowledged."""
-        acks, topic = self._cursor.acks, self._topic
-        return max(0, acks.count(topic.visible) - acks.count(topic.first))
+        acks = self._cursor.acks
+        return max(0, acks.count(self._topic.visible) - acks.count(self._reading.first))
 
     def stats(
         self,

@@ -27,6 +27,7 @@ from holdfast.broker.dispatch.pacing import Pace
 from holdfast.broker.dispatch.recent import Recent
 from holdfast.broker.dispatch.revision import Revision, RevisionController
 from holdfast.broker.dispatch.types import Cursor, DispatchOptions, TopicReader
+from holdfast.broker.ranges import merged, without
 from holdfast.errors import Corrupt, CursorModifying, HoldfastError, NotFound
 from holdfast.system import Clock
 
@@ -144,6 +145,10 @@ class Reading:
     def put(self, position: int) -> None:
         """Set the position after a reset: a compacted cursor continues in the newest view (**I312**)."""
         self.position = position
+        self.renew()
+
+    def renew(self) -> None:
+        """Continue in the newest view, if it reads compacted."""
         if self._compacted is not None:
             self._compacted.renew()
 
@@ -245,9 +250,16 @@ class Reading:
 
     def _pass_gaps(self) -> int:
         """Return the next ordinal to read. Acknowledge places without entries before it."""
-        at = self._next_position()
-        if self._compacted is not None and at > self.position and not self._is_moving():
-            self._acking.leave_out(self._compacted.gaps(self.position, at))
+        at, view, acks = self._next_position(), self._compacted, self._cursor.acks
+        if self._is_moving():
+            return at
+        if view is None and acks.acked_to < self._topic.first:  # a compacted consumer was there before
+            self._acking.leave_out([(acks.acked_to, self._topic.first)])
+        if view is not None and at > self.position:
+            if acks.count(at) > acks.count(self.position):
+                covered = self._acking.covered(self.position, at)
+                for first, end in without([(self.position, at)], merged(covered)):
+                    self._acking.leave_out(view.gaps(first, end))
             self.position = at
         return at
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.broker.compaction.state import forget_compaction
+from holdfast.broker.compaction.state import forget_compaction, remove_compaction
 from holdfast.broker.events.base import Context, Event, event
 from holdfast.broker.events.cursors import delete_subscription, require_drained
 from holdfast.broker.events.maximums import require_topics
@@ -85,7 +85,7 @@ def delete_topic(state: BrokerState, context: Context, topic: TopicState) -> Non
     for _, subscription in sorted(topic.subscriptions.items()):
         delete_subscription(state, context, subscription, "the topic was deleted")
     state.drop_ledgers(topic, len(topic.ledgers))
-    forget_compaction(state, topic)
+    remove_compaction(state, topic)
     if state.partitioned.parent(topic.name) is None:
         forget_permissions(state, topic.name)
     state.log.remove_topic(topic.id)

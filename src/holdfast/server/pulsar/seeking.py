@@ -83,10 +83,15 @@ async def _last(connection: Connection, topic: Topic) -> pb.MessageIdData:
 
 async def _last_compacted(view: CompactedReading) -> pb.MessageIdData:
     """Return the id of the last message of the view: clients wait for no others."""
-    entries = await view.read_last()
-    if entries is None:
+    of = (view.last(), view.number)
+    if of[0] < 0:
         return id_data(EARLIEST)
-    info = parse_entry(entries.entry(0))
-    masks = dict(entries.open_masks())
-    index = masks[0].bit_length() - 1 if 0 in masks else info.messages - 1 if info.batch else -1
-    return id_data(view.id_of(entries.first_ordinal), index)
+    if view.last_index is None or view.last_index[:2] != of:  # read once for all requests
+        entries = await view.read_last()
+        if entries is None:
+            return id_data(EARLIEST)
+        info = parse_entry(entries.entry(0))
+        masks = dict(entries.open_masks())
+        index = masks[0].bit_length() - 1 if 0 in masks else info.messages - 1 if info.batch else -1
+        view.last_index = (*of, index)
+    return id_data(view.id_of(view.last_index[0]), view.last_index[2])
