@@ -189,6 +189,7 @@ SIMULATED = (
     "joining",
     "brokers",
     "exchanges",
+    "moving producers",
     "cpg",
     "brokers on cpg",
     "owners on cpg",

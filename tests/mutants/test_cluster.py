@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import msgspec
 import pytest
 
+from holdfast.broker.api.sessions import Sessions
 from holdfast.broker.engine import Engine
-from holdfast.broker.events import Ack, Context, PolicySet, Published, ViewChange
+from holdfast.broker.events import Ack, Context, PolicySet, ProducerOpen, Published, ViewChange
 from holdfast.broker.machine import Applied
 from holdfast.broker.state import BrokerState
+from holdfast.broker.topic import Topic
 from holdfast.group import Position
 from tests.kit.broker import cluster as broker_cluster
+from tests.kit.broker import movers
 from tests.kit.group.checker import Broken
 from tests.kit.sim.loop import CURRENT
 
@@ -91,3 +95,44 @@ def test_an_ack_that_some_members_ignore(monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr(Ack, "apply", deaf)
     caught("I27")
+
+
+# -- a producer that moves: tests/simulation/test_moving_producers.py ----------------------------------
+
+
+def caught_while_it_moves(*words: str) -> None:
+    complaints = []
+    for seed in SEEDS:
+        try:
+            movers.run(seed, seconds=3.0)
+        except Broken as broken:
+            complaints.append(str(broken))
+    assert complaints, f"no storm of {SEEDS} noticed"
+    assert all(any(word in each for word in words) for each in complaints), complaints
+
+
+def test_the_epoch_of_an_open_is_not_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next exclusive producer gets the same epoch, and a fenced one that returns is not refused."""
+    apply = ProducerOpen.apply
+
+    def forgetful(self: ProducerOpen, state: BrokerState, context: Context) -> Any:
+        topic = state.require_topic(self.topic)
+        before = topic.epoch
+        opened = apply(self, state, context)
+        topic.epoch = before
+        return opened
+
+    monkeypatch.setattr(ProducerOpen, "apply", forgetful)
+    caught_while_it_moves("the epoch", "of the producer's numbers", "as the last number")
+
+
+def test_the_last_sequence_told_is_that_of_the_members_own_past(monkeypatch: pytest.MonkeyPatch) -> None:
+    open_producer, own = Sessions.open_producer, dict[tuple[Sessions, str], int]()
+
+    async def past(self: Sessions, topic: Topic, name: str, *more: Any) -> Any:
+        opened = await open_producer(self, topic, name, *more)
+        last = own.setdefault((self, name), opened.last_sequence)
+        return msgspec.structs.replace(opened, last_sequence=last)
+
+    monkeypatch.setattr(Sessions, "open_producer", past)
+    caught_while_it_moves("as the last number")
