@@ -39,7 +39,7 @@ inline constexpr u32 producer_name = 1, sequence_id = 2, publish_time = 3, prope
                      num_chunks_from_msg = 27, total_chunk_msg_size = 28, chunk_id = 29,
                      null_partition_key = 30;
 // Ours, in compressed batches that were thinned (entry/thin.hpp): the mask of the messages that are
-// left, the first one in the lowest bit of the first byte. Clients skip fields that they do not know.
+// left. The first one has the lowest bit of the first byte. Clients skip fields that they do not know.
 inline constexpr u32 kept_messages = 20000;
 }  // namespace metadata_field
 namespace single_field {

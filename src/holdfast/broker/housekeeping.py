@@ -155,6 +155,9 @@ class Housekeeping:
 
     async def _run(self) -> None:
         await self._show_all()
+        for topic in list(self._broker.topics.values()):
+            if topic.state.compaction is not None:  # the last owner has left it, or the last process
+                self._broker.compactions.look_at(topic)
         while True:
             await self._broker.clock.sleep(self._broker.options.housekeeping_s)
             with self._continuing("producers' names"):

@@ -32,7 +32,8 @@ def add(verbs: Subparsers) -> None:
     parser = data_command(verbs, "compact", "keep the newest message of each key in a view", COMPACT, compact)
     parser.add_argument("name", metavar="TOPIC", type=parsing.topic)
     either = parser.add_mutually_exclusive_group()
-    either.add_argument("--wait", action="store_true", help="until the compaction has ended")
+    wait = "until the compaction has ended; also behind one that is under way"
+    either.add_argument("--wait", action="store_true", help=wait)
     either.add_argument("--forget", action="store_true", help="remove the compacted view")
 
 
@@ -43,8 +44,9 @@ async def compact(broker: Broker, options: argparse.Namespace) -> int:
         for each in names:
             await broker.admin.forget_compaction(each)
         return tell(options, {"forgotten": full}, f"{short(full)}: removed the compacted view")
-    await request(broker, names)
-    if is_remote(broker) and not options.wait:
+    waits = options.wait or not is_remote(broker)
+    await request(broker, names, waits)
+    if not waits:
         return tell(options, {"requested": full}, f"{short(full)}: the compaction is requested")
     found = {name: await ended(broker, name) for name in names}
     for name, state in found.items():
@@ -56,18 +58,23 @@ async def compact(broker: Broker, options: argparse.Namespace) -> int:
     return tell(options, {name: asdict(state) for name, state in found.items()}, "\n".join(lines))
 
 
-async def request(broker: Broker, names: list[str]) -> None:
-    """Ask for the compaction of each topic.
+async def request(broker: Broker, names: list[str], waits: bool) -> None:
+    """Ask for the compaction of each topic; `waits` for one that is under way.
 
     Raises:
         Busy: one is being compacted. The others are requested all the same.
     """
     busy: list[Busy] = []
     for each in names:
-        try:
-            await broker.admin.compact(each)
-        except Busy as error:
-            busy.append(error)
+        while True:
+            try:
+                await broker.admin.compact(each)
+            except Busy as error:
+                if waits:  # it may have begun before the last messages
+                    await ended(broker, each)
+                    continue
+                busy.append(error)
+            break
     if busy:
         raise busy[0]
 

@@ -282,7 +282,7 @@ def test_where_a_compacted_reader_begins(tmp_path: Path) -> None:
 
 
 def test_a_rewind_drops_a_read_that_is_under_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """I313: the second pass begins at the start, also during a read of the first one."""
+    """I313: the second pass begins at the start, also during a read."""
 
     async def work(broker: Broker) -> None:
         await fill(broker, [(f"k{n}", b"1") for n in range(6)])
@@ -333,7 +333,7 @@ def test_a_reader_of_a_removed_view_takes_no_later_one_for_it(tmp_path: Path) ->
 
 
 def test_a_missing_file_fails_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is not taken for the end of the topic, after which nothing would be told."""
+    """It is not taken for the end of the topic."""
 
     async def work(broker: Broker) -> None:
         await fill(broker, [("a", b"1"), ("a", b"2")])
@@ -441,7 +441,7 @@ def test_an_id_of_the_future_leads_to_the_end(tmp_path: Path) -> None:
 
 
 def test_a_compaction_that_is_not_the_owners_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A task that has waited for its turn must not replace the run of the new owner."""
+    """A task that has waited must not replace the run of the new owner."""
 
     async def work(broker: Broker) -> None:
         await fill(broker, [("a", b"1")])

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
+import holdfast
 from tests.kit.cli.data import Cli as OnData
 from tests.kit.cli.data import cli as cli
 from tests.kit.cli.servers import Cli as OnServer
@@ -50,6 +53,22 @@ def test_a_directory_is_compacted_at_once(cli: OnData) -> None:
     assert (found["state"], found["view"], found["read"], found["kept"]) == ("done", 2, 3, 2)
     assert cli.answer("topic", "stats", "prices")["compaction"]["horizon"] == "end"
     assert cli.answer("topic", "stats", "prices")["entries"] == 4, "the topic keeps its messages"
+
+
+def test_a_directory_finishes_an_open_request(cli: OnData) -> None:
+    """The process that asked has died. The command carries that out, and then its own."""
+    cli.says("topic", "create", "prices")
+    produce(cli, "rope=3", "rope=4")
+
+    async def ask() -> None:
+        async with holdfast.Broker.open(cli.data, housekeeping_s=3600.0) as broker:
+            broker.compactions._stopped = True
+            await broker.admin.compact("prices")
+
+    asyncio.run(ask())
+    assert signs(cli.says("topic", "stats", "prices")) == ["compaction requested or under way"]
+    told = cli.says("topic", "compact", "prices")
+    assert told.startswith("prices: 1 of 1 message stay")
 
 
 def test_a_directory_forgets_a_view(cli: OnData) -> None:

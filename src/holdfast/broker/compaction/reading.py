@@ -116,7 +116,7 @@ class ViewIndex:
         return place.first + (min(max(entry, 0), place.entries) if place.ledger == ledger else 0)
 
     def extent(self, ledger: int) -> tuple[int, int] | None:
-        """Return first ordinal and number of entries of a ledger; `None`: it has none of it."""
+        """Return first ordinal and number of entries of a ledger; `None`: unknown."""
         places = self.view.places
         at = bisect_left(places, ledger, key=lambda each: each.ledger)
         if at == len(places) or places[at].ledger != ledger:
