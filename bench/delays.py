@@ -27,8 +27,8 @@ SHOWN = 200_000
 """Messages of each publish that is compared."""
 MEMORY_MIB = 200.0
 MOST = 1.25
-"""The largest processor time of a publish beside a million delayed messages, as a multiple of that beside a
-million that are not delayed: two equal publishes differ by as much."""
+"""The largest cost of a publish beside delayed messages, as a multiple of that beside others. Two equal
+publishes differ by as much."""
 BESIDE, BEHIND = "publish to another topic", "publish to the same topic"
 KINDS = {True: "beside delayed messages", False: "beside as many without a delay"}
 HELD, GREW = "memory of the schedule, MiB", "growth of the process, MiB"

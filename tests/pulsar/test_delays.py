@@ -170,7 +170,7 @@ def letters_of(client: Any, admin: Any, topics: list[str], count: int) -> list[b
 
 @program
 def test_dead_letters_of_a_partitioned_topic(client: Any, topic: str, admin: Any) -> None:
-    """This client makes a topic for the dead letters of each partition, unless the policy names one."""
+    """Each partition has a topic for dead letters, unless the policy names one."""
     admin.create_partitioned_topic(topic, 2)
     policies = {
         "each": pulsar.ConsumerDeadLetterPolicy(1, initial_subscription_name="watch"),
@@ -240,9 +240,9 @@ def test_negative_acknowledgements_and_ack_timeouts(client: Any, topic: str) -> 
 
 
 def test_a_back_off_of_negative_acknowledgements(raw: Raw, topic: str) -> None:
-    """Raw frames: the client for Python has no such policy, it always waits the same time.
+    """Raw frames: the client for Python has no such policy.
 
-    A client with one asks at growing intervals. The broker redelivers what was asked for, at once.
+    It waits always the same time. A client with a policy asks at growing intervals. The broker redelivers what was asked for, at once.
     """
     raw.publish(topic, 3)
     raw.subscribe(topic, sub_type=1)

@@ -265,7 +265,7 @@ def test_ranges_that_are_not_sound(raw: Raw, topic: str) -> None:
 
 
 class Crowd:
-    """Consumers that join, leave and die, and the order in which messages of each key came."""
+    """Consumers that join, leave and die, and the order of each key's messages."""
 
     def __init__(self, connect: Any, topic: str) -> None:
         self.connect = connect
@@ -325,7 +325,7 @@ class Crowd:
 
 @program
 def churned_over_a_kill(client: Any, connect: Any, topic: str, admin: Any) -> None:
-    """A message may come twice, also one that was acknowledged just before the kill; none is passed over."""
+    """A message may come twice, also an acknowledged one; none is passed over."""
     pid, keys = admin.pid(), [f"key {n}" for n in range(12)]
     crowd, producer = Crowd(connect, topic), client.create_producer(topic)
     sent, turn, left = 0, 0, 12
@@ -354,7 +354,7 @@ def is_churned(admin: Any, topic: str) -> bool:
 
 
 def test_order_under_churn_over_a_kill() -> None:
-    """The server is killed while consumers join, leave and die; it returns on the same port."""
+    """The server is killed while consumers join, leave and die, and returns."""
     own = ServerProcess()
     try:
         runner, job = client_process(), job_of(churned_over_a_kill, own)

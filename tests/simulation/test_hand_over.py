@@ -202,7 +202,7 @@ def test_the_owner_tells_which_hashes_drain_elsewhere() -> None:
             held = await trio.take(one)
             assert len(held) == 20
             async with trio.consumer(2, "key_shared", name="two") as two:
-                for n in range(40):  # those of 20 and more are of keys that nobody holds
+                for n in range(40):  # keys from 20 on are with no consumer
                     await producer.send(b"2", key=f"key {n}")
                 got = [*await trio.take(one), *await trio.take(two)]
                 await trio.settle()

@@ -117,7 +117,7 @@ def test_what_is_wrong_is_said_in_sparks_words_too(spark: SparkSession, server: 
 
 
 def test_partitions_that_come_and_delivery_times(spark: SparkSession, tmp_path: Path) -> None:
-    """A stream by URL alone learns partitions while it runs; `deliverAt` is of messages that are not due."""
+    """A stream by URL alone learns partitions; `deliverAt` tells messages that are not due."""
     due_ms = (int(time.time()) + 86_400) * 1000 + 7
     found: list[Any] = []
     with served(tmp_path / "data", http=True) as server:

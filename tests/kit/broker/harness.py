@@ -409,7 +409,7 @@ class Bench:
         await consumer.open()
 
     def sharing(self, where: Where) -> KeyShared | None:
-        """Return how the next consumer shares keys: where they are sticky, it takes a half of the hashes."""
+        """Return the half of the hashes that the next sticky consumer names."""
         if where != STICKY:
             return None
         return KeyShared(ranges=((0, 32767),) if self._names % 2 else ((32768, 65535),))

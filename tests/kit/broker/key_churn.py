@@ -1,4 +1,4 @@
-"""Let consumers of a Key_Shared subscription come, go and die for minutes, and watch each key.
+"""Let consumers of a Key_Shared subscription come, go and die; watch each key.
 
 The account is that of a user: it knows only what the consumers receive, acknowledge and give back. Time is
 virtual. The publisher pauses, so a run lasts `MINUTES`, however few messages it has.
@@ -34,7 +34,7 @@ PAUSES = 0.1
 
 
 class Worker:
-    """A consumer that takes some messages at a time, works on them and acknowledges most of them."""
+    """A consumer that takes messages, works on them and acknowledges most of them."""
 
     def __init__(self, churn: Churn, consumer: Consumer, member: int, queue: int) -> None:
         self.churn = churn
@@ -94,7 +94,7 @@ class Worker:
             await self.consumer.close()
 
     async def die(self) -> None:
-        """Stop without a close. After a time, the broker ends the consumer, as a server does."""
+        """Stop without a close; later the broker ends the consumer, as a server does."""
         self.dead = True
         self.task.cancel()
         await asyncio.gather(self.task, return_exceptions=True)

@@ -440,7 +440,7 @@ class Subscription:
         self.read = max(self.read, ordinal + 1)
 
     def _judge_key(self, client: Client, what: str, ordinal: int) -> None:
-        """I260, I261: the open entries of a key are with one consumer, which has named its hash."""
+        """I260, I261: the open entries of a key are with the consumer of its hash."""
         of_key = self.hash_of(ordinal)
         ranges = client.sharing.ranges
         if ranges and not any(first <= of_key <= last for first, last in ranges):

@@ -100,7 +100,7 @@ class Owners(World):
 
     @property
     def latest_ms(self) -> int:
-        """The time of the clock that is most ahead; log time is not ahead of it."""
+        """The time of the clock that is most ahead; log time is behind it."""
         return (self.offset_ns + self.sim.loop.now_ns) // 1_000_000
 
     # -- every delivery --------------------------------------------------------------------------------

@@ -62,7 +62,7 @@ class Client:
     # -- what a client does ----------------------------------------------------------------------------
 
     def look_up(self, asked: Broker) -> None:
-        """Ask any member for the owner, and open there what is not open; the member may refuse."""
+        """Ask any member for the owner, and open there; the owner may refuse."""
         owner = asked.membership.owner(self.name)
         if self.at is not None and self.at not in self.servers:
             self.at, self.producer = None, None  # the connection broke

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast._core import crc32c, encode_messages
+from holdfast.protocol import pulsar_pb2 as pb
 from tests.kit.server.wire_programs import until
 from tests.kit.server.wire_raw import Raw, Type, full
 
@@ -112,6 +113,21 @@ def a_wrong_checksum_of_a_topic_that_is_not_persistent(raw: Raw) -> str:
     return str(raw.expect(Type.SEND_ERROR).message)
 
 
+def key_shared_of_a_topic_that_is_not_persistent(raw: Raw) -> str:
+    return _subscribe(raw, topic="non-persistent://public/default/refusals", subType=3)
+
+
+def access_modes_of_a_topic_that_is_not_persistent(raw: Raw) -> str:
+    """Those that wait for exclusive access, or fence others."""
+    topic = "non-persistent://public/default/refusals"
+    waits, fences = (
+        _refused(raw, Type.PRODUCER, topic=topic, producer_id=3, producer_access_mode=mode)
+        for mode in (pb.WaitForExclusive, pb.ExclusiveWithFencing)
+    )
+    assert waits == fences
+    return waits
+
+
 def metadata_that_cannot_be_parsed(raw: Raw) -> str:
     raw.produce("refusals-metadata", 2)
     rest = (3).to_bytes(4, "big") + b"\xff\xff\xff" + b"payload"
@@ -158,6 +174,7 @@ REFUSALS: list[Callable[[Raw], str]] = [
     *(a_seek_without_target, an_unknown_schema, a_reserved_name_of_a_producer),
     *(a_message_in_a_transaction, a_wrong_checksum, metadata_that_cannot_be_parsed),
     a_wrong_checksum_of_a_topic_that_is_not_persistent,
+    *(key_shared_of_a_topic_that_is_not_persistent, access_modes_of_a_topic_that_is_not_persistent),
     *(an_acknowledgement_in_a_transaction, an_acknowledgement_of_a_closed_consumer),
     *(a_cumulative_acknowledgement_of_a_shared_subscription, an_acknowledgement_without_an_answer),
     a_command_that_clients_do_not_send,

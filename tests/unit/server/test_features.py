@@ -119,6 +119,8 @@ WIRE: dict[str, Callable[[Raw], str]] = {
     "SEND in a transaction": refusal_checks.a_message_in_a_transaction,
     "ACK in a transaction": refusal_checks.an_acknowledgement_in_a_transaction,
     "SUBSCRIBE with replicate_subscription_state": refusal_checks.replicated_subscriptions,
+    "SUBSCRIBE with Key_Shared": refusal_checks.key_shared_of_a_topic_that_is_not_persistent,
+    "PRODUCER that waits or fences": refusal_checks.access_modes_of_a_topic_that_is_not_persistent,
 }
 
 

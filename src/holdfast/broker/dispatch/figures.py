@@ -109,7 +109,7 @@ class Figures:
         return self._keys.stats()
 
     def keys_elsewhere(self) -> list[DrainingHash]:
-        """Return hashes that drain at other members, as far as this one knows; the owner knows all."""
+        """Return hashes that drain at other members. The owner knows all of them."""
         return self._keys.elsewhere()
 
     @property

@@ -125,7 +125,7 @@ class Keys:
         return "; ".join(shown) or "their consumers have no permits, hold earlier messages, or are not here"
 
     def elsewhere(self) -> list[DrainingHash]:
-        """Return hashes that drain at other members, for a consumer of this one or of a third.
+        """Return hashes that drain at other members, for consumers of this or a third one.
 
         The replicated state has the entries that members held when they released the subscription, so the
         owner knows those of all others. The stats of a member list what drains between its own consumers.
