@@ -1,6 +1,7 @@
 """Broken versions of Key_Shared: storms and squalls must notice each.
 
-They break the order of keys (I260, I261), what the next owner knows (I263), delivery times (I271), or progress.
+They break the order of keys (I260, I261), what the next owner knows (I263), delivery times (I271), or
+progress.
 """
 
 from __future__ import annotations

@@ -242,7 +242,8 @@ def test_negative_acknowledgements_and_ack_timeouts(client: Any, topic: str) -> 
 def test_a_back_off_of_negative_acknowledgements(raw: Raw, topic: str) -> None:
     """Raw frames: the client for Python has no such policy.
 
-    It waits always the same time. A client with a policy asks at growing intervals. The broker redelivers what was asked for, at once.
+    It waits always the same time. A client with a policy asks at growing intervals. The broker redelivers
+    what was asked for, at once.
     """
     raw.publish(topic, 3)
     raw.subscribe(topic, sub_type=1)
