@@ -13,6 +13,7 @@ from holdfast.cluster.corosync import AUTHKEY_BYTES, TOKEN_MS, Node, corosync_co
 from holdfast.errors import Exists, HoldfastError, Misuse
 
 TRANSFER_PORT = 6660
+PORT_MAX = 65_535
 SECRET_BYTES = 64
 
 DESCRIPTION = """\
@@ -53,6 +54,8 @@ def node(text: str) -> Node:
 
 def init(options: argparse.Namespace) -> int:
     nodes, to = options.nodes, options.to
+    if not 1 <= options.port <= PORT_MAX:
+        raise Usage(f"--port {options.port} is not a port; use 1 to {PORT_MAX}")
     try:
         token_ms = options.token or TOKEN_MS
         conf = corosync_conf(options.name, nodes, encrypted=not options.plain, token_ms=token_ms)
@@ -127,6 +130,11 @@ def instructions(to: Path, nodes: list[Node], files: dict[str, bytes]) -> str:
     asked = " --server http://[::1]:8080" if is_ipv6(nodes) else ""
     if len(nodes) < 3:
         lines += ["", f"NOTE: a cluster of {len(nodes)} survives the loss of no node; use three or more."]
+    lines += [
+        "",
+        "NOTE: the brokers listen on all addresses, and clients need no authentication. Use a private",
+        "network, or set auth.* in holdfast.toml before the first start.",
+    ]
     lines += [
         "",
         f"A new cluster begins when all of its nodes are there. `holdfast cluster status{asked}` tells.",

@@ -55,7 +55,7 @@ cannot be undone: a terminated topic can only be deleted."""
 
 RM = """\
 Deletes topics with their messages and subscriptions. Refuses while a
-subscription has a backlog, unless --force."""
+subscription has a backlog, or a producer publishes, unless --force."""
 
 UNLOAD = """\
 Closes the producers and consumers of a topic, in a cluster at every member.
@@ -118,7 +118,7 @@ def add(nouns: Subparsers) -> None:
 
     parser = data_command(verbs, "rm", "delete topics", RM, rm)
     parser.add_argument("names", nargs="+", metavar="TOPIC", type=parsing.topic)
-    parser.add_argument("--force", action="store_true", help="even if it has a backlog")
+    parser.add_argument("--force", action="store_true", help="even if it has a backlog or producers")
 
     parser = data_command(
         verbs,
@@ -349,12 +349,19 @@ def unload(options: argparse.Namespace) -> int:
 async def rm(broker: Broker, options: argparse.Namespace) -> int:
     names = [find_topic(broker, name) for name in options.names]
     for full in names:
+        found = [broker.admin.topic_stats(one) for one in partitioning.names_of(broker, full)]
         behind = [
             f"{each.name} ({plural(each.backlog, 'message')})"
-            for one in partitioning.names_of(broker, full)
-            for each in broker.admin.topic_stats(one).subscriptions.values()
+            for stats in found
+            for each in stats.subscriptions.values()
             if each.backlog
         ]
+        producers = sorted({name for stats in found for name in stats.producers})
+        if producers and not options.force:
+            raise Busy(
+                f"{short(full)} has producers: {', '.join(producers)}; close them first, or they create it "
+                "again; --force removes it all the same"
+            )
         if behind and not options.force:
             raise Busy(
                 f"{short(full)} has subscriptions with a backlog: {', '.join(behind)}; --force removes it "

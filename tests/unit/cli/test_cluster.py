@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -141,3 +142,13 @@ def test_a_broker_alone(capsys: pytest.CaptureFixture[str]) -> None:
             status, out, error = call(world, capsys, *words)
             assert (status, out) == (1, "")
             assert "this broker is not a member of a cluster; set cluster.node" in error
+
+
+def test_init_refuses_a_port_and_warns_of_open_doors(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nodes = [f"{number}=10.0.0.{number}" for number in (1, 2, 3)]
+    assert run(["cluster", "init", "--to", str(tmp_path / "a"), "--port", "99999", *nodes]) == 2
+    assert "--port 99999 is not a port" in capsys.readouterr().err
+    assert run(["cluster", "init", "--to", str(tmp_path / "b"), *nodes]) == 0
+    assert "clients need no authentication" in capsys.readouterr().out

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from holdfast.broker import Producer
 from holdfast.server import ServerOptions
 from tests.kit.cli.data import Cli as OnData
 from tests.kit.cli.data import cli as cli
@@ -151,3 +152,19 @@ def test_topics_that_keep_no_messages_are_listed(
         assert server.says("topic", "ls", "--non-persistent") == "no non-persistent topics\n"
         world.done("PUT", "/admin/v2/non-persistent/public/default/levels")
         assert server.answer("topic", "ls", "--non-persistent") == ["non-persistent://public/default/levels"]
+
+
+def test_a_topic_with_producers_is_not_removed(http: HttpWorld, server: OnServer) -> None:
+    """They would create it again, without its policies."""
+    name = http.topic().rpartition("/")[2]
+
+    async def attached() -> Producer:
+        producer = http.broker.producer(name, name="press")
+        await producer.open()
+        return producer
+
+    producer = http.run(attached())
+    told = server.complains("topic", "rm", name)
+    assert "has producers: press; close them first" in told
+    http.run(producer.close())
+    assert server.says("topic", "rm", name) == f"removed {name}\n"
