@@ -11,12 +11,14 @@ import pytest
 from holdfast.broker.api.sessions import Sessions
 from holdfast.broker.engine import Engine
 from holdfast.broker.events import Ack, Context, PolicySet, ProducerOpen, Published, ViewChange
+from holdfast.broker.housekeeping import Housekeeping
 from holdfast.broker.machine import Applied
 from holdfast.broker.state import BrokerState
 from holdfast.broker.topic import Topic
+from holdfast.broker.topic_kinds import ring_floor
 from holdfast.group import Position
 from tests.kit.broker import cluster as broker_cluster
-from tests.kit.broker import movers
+from tests.kit.broker import exchange_cluster, movers
 from tests.kit.group.checker import Broken
 from tests.kit.sim.loop import CURRENT
 
@@ -136,3 +138,39 @@ def test_the_last_sequence_told_is_that_of_the_members_own_past(monkeypatch: pyt
 
     monkeypatch.setattr(Sessions, "open_producer", past)
     caught_while_it_moves("as the last number")
+
+
+# -- rings and last-value topics: tests/simulation/test_exchanges.py ----------------------------------
+
+
+def caught_while_entries_are_dropped(*words: str) -> None:
+    with pytest.raises(Broken) as broken:
+        exchange_cluster.run(1, seconds=3.0)
+    assert any(word in str(broken.value) for word in words), broken.value
+
+
+def test_one_node_drops_entries_and_its_successor_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    thin = Housekeeping._thin
+
+    def fixed(self: Housekeeping, topic: Topic) -> None:
+        if self._broker.membership.node == 1:
+            thin(self, topic)
+
+    monkeypatch.setattr(Housekeeping, "_thin", fixed)
+    caught_while_entries_are_dropped("entries are not dropped")
+
+
+def test_each_member_drops_entries_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A side effect on each member, without an event of the owner."""
+
+    def side_effect(self: Housekeeping, topic: Topic) -> None:
+        most = self._broker.machine.state.effective(topic.state).ring_entries
+        if most is not None:
+            floor = ring_floor(topic.state.ledgers, most, None)
+            for each in topic.state.subscriptions.values():
+                if each.acks.acked_to < floor:
+                    each.acks.advance(floor)
+                    self._broker.machine.state.touch(each)
+
+    monkeypatch.setattr(Housekeeping, "_thin", side_effect)
+    caught_while_entries_are_dropped("I27")
