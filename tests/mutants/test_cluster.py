@@ -18,7 +18,7 @@ from holdfast.broker.topic import Topic
 from holdfast.broker.topic_kinds import ring_floor
 from holdfast.group import Position
 from tests.kit.broker import cluster as broker_cluster
-from tests.kit.broker import exchange_cluster, movers
+from tests.kit.broker import exchange_cluster, movers, settling
 from tests.kit.group.checker import Broken
 from tests.kit.sim.loop import CURRENT
 
@@ -174,3 +174,25 @@ def test_each_member_drops_entries_by_itself(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(Housekeeping, "_thin", side_effect)
     caught_while_entries_are_dropped("I27")
+
+
+# -- waiting for a majority: tests/unit/broker/test_engine.py ------------------------------------------
+
+
+def test_settle_ignores_the_position(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It waits for the answers to this member, and not for frames of others."""
+    monkeypatch.setattr(Engine, "settle", Engine.answered)
+    with pytest.raises(AssertionError, match="no majority"):
+        asyncio.run(settling.frames_of_others_must_be_stable())
+
+
+def test_settle_waits_for_the_own_disk_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def settle(self: Engine) -> None:
+        self._flush()
+        await self._group.drain()
+        await self._store.flush()
+
+    monkeypatch.setattr(Engine, "settle", settle)
+    for scene in (settling.frames_of_others_must_be_stable, settling.own_frames_must_be_stable):
+        with pytest.raises(AssertionError, match="no majority"):
+            asyncio.run(scene())

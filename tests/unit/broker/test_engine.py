@@ -3,69 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import pytest
 
 from holdfast._core import Frame
 from holdfast.broker.engine import Engine
 from holdfast.broker.events import ProducerOpen, SubscriptionCreate, TopicCreate
-from holdfast.broker.machine import Applied, Machine
 from holdfast.errors import Closed, Exists, HoldfastError, NoSpace
-from holdfast.group import LocalGroup, Position
-from holdfast.system import SystemClock
+from tests.kit.broker import settling
+from tests.kit.broker.engine_world import started, turn
 
 ORDERS = "persistent://public/default/orders"
-
-
-class World:
-    """An engine on a local group. `durable` is what its disk does."""
-
-    def __init__(self) -> None:
-        self.machine = Machine()
-        self.group = LocalGroup(explicit_holds=True)
-        self.settlements: list[Applied] = []
-        self.told: list[str] = []
-        self.ends: list[HoldfastError] = []
-        self.stable: list[Position] = []
-        self.engine = Engine(self.machine, self, self.group, SystemClock(), self)
-
-    # the store
-    def applied(self) -> None:
-        self.machine.log.take_round()
-
-    def set_stable(self, position: Position) -> None:
-        self.stable.append(position)
-
-    async def flush(self) -> None:
-        self.durable()
-
-    # the observer
-    def settled(self, applied: Applied) -> None:
-        self.settlements.append(applied)
-
-    def ended(self, reason: HoldfastError) -> None:
-        self.ends.append(reason)
-
-    def durable(self, d: int | None = None) -> None:
-        self.engine.on_durable(self.machine.log.next_d - 1 if d is None else d)
-
-    def submit(self, name: str, event: Any) -> asyncio.Future[Any]:
-        future = self.engine.submit(event)
-        future.add_done_callback(lambda done: self.told.append(name))
-        return future
-
-
-async def turn() -> None:
-    for _ in range(5):
-        await asyncio.sleep(0)
-
-
-async def started() -> World:
-    world = World()
-    await world.group.start(world.engine)
-    world.durable()
-    return world
 
 
 def test_nothing_is_told_before_it_is_durable() -> None:
@@ -236,6 +184,22 @@ def test_whoever_publishes_waits_while_the_disk_is_behind(monkeypatch: pytest.Mo
         await asyncio.wait_for(asyncio.gather(*waiters), 5)
 
     asyncio.run(main())
+
+
+def test_settle_waits_for_a_majority() -> None:
+    asyncio.run(settling.frames_of_others_must_be_stable())
+
+
+def test_settle_waits_for_own_frames() -> None:
+    asyncio.run(settling.own_frames_must_be_stable())
+
+
+def test_settle_does_not_wait_for_later_frames() -> None:
+    asyncio.run(settling.later_frames_may_wait())
+
+
+def test_settle_ends_with_the_engine() -> None:
+    asyncio.run(settling.the_end_is_told())
 
 
 def confirm_early(engine: Engine) -> None:
