@@ -41,7 +41,7 @@ def test_a_squall_repeats_byte_by_byte() -> None:
     assert owners.run(2)[1] == owners.run(2)[1]
 
 
-@pytest.mark.parametrize("seed", seeds("everything", test=6, nightly=400))
+@pytest.mark.parametrize("seed", seeds("everything", test=4, nightly=400))
 def test_faults_of_every_kind(seed: int) -> None:
     """I27, I68: also with links in one direction, circles, disk faults and clocks that jump."""
     world = owners.everything(seed)
