@@ -114,7 +114,7 @@ def caught_while_it_moves(*words: str) -> None:
 
 
 def test_the_epoch_of_an_open_is_not_raised(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next exclusive producer gets the same epoch, and a fenced one that returns is not refused."""
+    """The next exclusive producer gets the same epoch: a fenced one is not refused."""
     apply = ProducerOpen.apply
 
     def forgetful(self: ProducerOpen, state: BrokerState, context: Context) -> Any:

@@ -51,7 +51,6 @@ MUTANTS: list[tuple[Callable[[pytest.MonkeyPatch], None], Callable[[Raw], str]]]
     (no_line_for_messages, checks.a_cumulative_acknowledgement_of_a_shared_subscription),
     (no_line_for_requests, checks.a_missing_namespace),
     (no_reason_for_clients, checks.an_unknown_consumer),
-    (every_field_is_served, checks.compacted_reads),
     (every_field_is_served, checks.replicated_subscriptions),
 ]
 

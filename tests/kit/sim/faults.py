@@ -72,7 +72,7 @@ def storm(
 
 
 def strike(sim: Sim, kind: str, chance: SeededRandomness, back: dict[int, float]) -> None:
-    """Let one fault happen, of a kind that `Trouble` has; `back` tells when crashed nodes return."""
+    """Let one fault of `Trouble` happen; `back` tells when crashed nodes return."""
     running = sorted(sim.running)
     if kind == "split":
         sides: dict[int, list[int]] = {}

@@ -1,4 +1,4 @@
-"""The account of a cluster sees messages lost, doubled, out of order, unreceived, unknown, or different."""
+"""The account of a cluster sees lost, doubled, unordered, unreceived and unknown messages."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ BEGUN = [*ALONE, ViewMark(6, 10, THREE, 8)]
 
 
 def copy(node: int, *, view: int, **more: object) -> Hello:
-    """Return a node that has begun to copy in a view of these tests; 9: in an unknown one."""
+    """Return a node that has begun to copy in this view; 9: an unknown one."""
     return Hello(node, complete=False, cuts=[CutMark(view, {5: 7, 6: 8, 9: 9}[view])], **more)  # type: ignore[arg-type]
 
 

@@ -325,7 +325,7 @@ def _of_limits(found: LimitFigures) -> Iterator[Sample]:
 
 
 def _of_compaction(broker: Broker, topic: Topic) -> Iterator[Sample]:
-    """Yield metrics of a topic with a compacted view, or with a request or a failure."""
+    """Yield metrics of a topic that was compacted, or is to be."""
     if topic.state.compaction is None:
         return
     found = compaction_stats(broker, topic)
