@@ -2,6 +2,10 @@
 
 The engine calls `settled` once per frame, in the order of frames. Front ends that called `Broker.watch` get
 the frame's notices after that.
+
+This is the place for replication to another cluster, which is not there yet. A frame is here when a majority
+holds it, and `Applied.tails` tells which topics have grown. It lacks a durable cursor per remote cluster,
+which keeps ledgers, the origin of entries, and a connection. See docs/internals/events.md.
 """
 
 from __future__ import annotations

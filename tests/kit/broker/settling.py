@@ -1,4 +1,4 @@
-"""Scenes of `settle` in a cluster: this member is durable, and the majority is what the test tells."""
+"""Scenes of `settle` in a cluster. The test tells what a majority holds."""
 
 from __future__ import annotations
 
