@@ -153,6 +153,7 @@ def joins_table(report: Report) -> list[str]:
             f"{each.start_s:.2f}",
             f"{each.copy_s:.2f}",
             f"{each.serve_s:.2f}",
+            f"{each.whole_s:.2f}",
             f"{each.bytes_per_s / 1e6:.1f}",
             f"{number(each.before_rate)} → {number(each.during_rate)}",
         ]
@@ -164,6 +165,7 @@ def joins_table(report: Report) -> list[str]:
         "process start, s",
         "copy, s",
         "until it serves, s",
+        "until it has all, s",
         "MB/s",
     ]
     return table([*head, "published meanwhile, 1 KiB messages/s"], rows)

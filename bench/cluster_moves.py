@@ -17,6 +17,7 @@ from bench.answers import BenchError
 from bench.cluster_ours import AWAY_S, Consumer, OurCluster
 from bench.server_load import CHUNK, flood, read
 from bench.server_ours import BATCH, Frames
+from holdfast.ledger.layout import INCOMPLETE
 from holdfast.protocol import pulsar_pb2 as pb
 
 SHARED, FAILOVER = pb.CommandSubscribe.Shared, pb.CommandSubscribe.Failover
@@ -42,17 +43,19 @@ class Join:
     start_s: float
     """From the start of its process until it began to copy: mostly Python's start."""
     copy_s: float
-    """From then on until it copied no more."""
+    """From then on until it had the wiring, the journal and open ledgers."""
     serve_s: float
     """From then on until it served."""
+    whole_s: float
+    """From then on until it had all ledgers: it serves a topic when it has those of the topic."""
     before_rate: float
     """Messages a second before, with two members."""
     during_rate: float
-    """The same from the begin of the copy until it served."""
+    """The same from the begin of the copy until it had all ledgers."""
 
     @property
     def bytes_per_s(self) -> float:
-        return self.copied_bytes / (self.copy_s + self.serve_s)
+        return self.copied_bytes / (self.copy_s + self.serve_s + self.whole_s)
 
     @property
     def slowed(self) -> float:
@@ -239,9 +242,13 @@ def join(cluster: OurCluster, backlog_bytes: int, seconds: float) -> Join:
                     total = max(total, int(told[1].replace(",", "")))
             time.sleep(LOOK_S)
         served = time.monotonic()
+        mark, limit_s = rig.brokers.data(node) / INCOMPLETE, until - served
+        rig.wait(lambda: not mark.exists(), "the member does not get all ledgers", limit_s)
+        whole = time.monotonic()
     finally:
         publishing.stop()
     copying = copying or begun  # it was over between two looks
     copied = copied or served
-    during = publishing.rate(copying, served)
-    return Join(stored, total, copying - begun, copied - copying, served - copied, before, during)
+    during = publishing.rate(copying, whole)
+    times = (copying - begun, copied - copying, served - copied, whole - served)
+    return Join(stored, total, *times, before, during)
