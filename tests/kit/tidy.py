@@ -519,7 +519,8 @@ LAYERS = (
         "group",
         "ledger",
     ),
-    *("packing", "broker", "cluster", "protocol", "client", "local", "columns", "server", "pipeline", "demo", "cli"),
+    *("packing", "broker", "cluster", "protocol", "client", "local", "columns", "server", "pipeline"),
+    *("demo", "cli"),
 )
 """Modules and packages of src/holdfast, from the bottom. Each imports only those before it."""
 ROOMS = ("base", "shm", "queue", "channel", "service", "entry", "log", "dispatch", "wire", "arrow")

@@ -14,7 +14,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, overload
 
 from holdfast._core import Entries, LedgerFiles, TopicViewReader
 from holdfast.columns.open_chunks import OpenChunks, scan
@@ -228,6 +228,10 @@ class FilePlace:
             log.warning("%s", words)
             raise NotFound(words) from error
 
+    @overload
+    def open(self, name: str) -> FileTopic: ...
+    @overload
+    def open(self, name: str, view: int = ...) -> FileTopic | CompactedTopic: ...
     def open(self, name: str, view: int = 0) -> FileTopic | CompactedTopic:
         """See Place.
 

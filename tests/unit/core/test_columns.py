@@ -12,13 +12,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from holdfast import Corrupt, DataLoss, Misuse, NotFound
+from holdfast import Corrupt, DataLoss, Misuse, NotFound, packing
 from holdfast._core import Columns, lz4_size, packed_entry, parse_run
 from holdfast.columns import decoding as decodings
-from holdfast import packing
 from holdfast.columns.decoding import Decoding, Wish
-from holdfast.packing import Unpackable, unpack, zstd_size
 from holdfast.columns.schema import COLUMNS, EXTRA
+from holdfast.packing import Unpackable, unpack, zstd_size
 from tests.kit.ledger.entry_bytes import METADATA, SINGLE, Fields, batch_payload, crc32c, encode, entry, pair
 from tests.kit.ledger.topic_bytes import FIRST, Maker, MemoryTopic, compress
 from tests.kit.slices import seeds

@@ -121,8 +121,9 @@ def require_behind_view(topic: TopicReader, stop: int) -> None:
     if stop < topic.horizon:
         raise BadConfiguration(
             f"endingOffsets or endingTimestamp ends at entry {stop} of {topic.name}, within its compacted "
-            f"view {topic.view}, which stands for all entries below {topic.horizon}. Values that were replaced "
-            "later are not in it. Let the batch end at that entry or later, or read without readCompacted"
+            f"view {topic.view}, which stands for all entries below {topic.horizon}. Values that were "
+            "replaced later are not in it. Let the batch end at that entry or later, or read without "
+            "readCompacted"
         )
 
 
