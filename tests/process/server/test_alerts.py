@@ -35,6 +35,7 @@ WELL: dict[str, str] = {
     f"pulsar_cursor_epoch_increase_count{HERE}": "1x120",
     f"holdfast_subscription_stuck{HERE}": "0 1 1 0x117",
     f"pulsar_subscription_back_log{HERE}": "900000-1000x120",
+    'holdfast_topic_compaction_failed{cluster="a",topic="t"}': "0 1 1 0x117",
     'holdfast_publishes_refused_total{cluster="a"}': "3x120",
     'holdfast_ingest_queues_waiting{cluster="a"}': "0 2 0x118",
     'holdfast_log_time_ahead_seconds{cluster="a"}': "0 5 4 3 0x60 900 0x55",
@@ -52,6 +53,7 @@ ILL: dict[str, dict[str, str]] = {
     "CursorResetOften": {f"pulsar_cursor_epoch_increase_count{HERE}": "0+60x120"},
     "SubscriptionStuck": {f"holdfast_subscription_stuck{HERE}": "0x60 1x60"},
     "BacklogGrows": {f"pulsar_subscription_back_log{HERE}": "100000+10x120"},
+    "CompactionFails": {'holdfast_topic_compaction_failed{cluster="a",topic="t"}': "0x60 1x60"},
     "PublishesRefused": {'holdfast_publishes_refused_total{cluster="a"}': "3x117 4 5 6"},
     "IngestStands": {'holdfast_ingest_queues_waiting{cluster="a"}': "0x60 1x60"},
     "LogTimeAhead": {'holdfast_log_time_ahead_seconds{cluster="a"}': "0x60 3e7-60x60"},
@@ -60,7 +62,7 @@ ILL: dict[str, dict[str, str]] = {
     "FilesAlmostUsedUp": {'process_open_fds{job="holdfast"}': "30x60 900x60"},
 }
 """The differences from a healthy broker that raise each alert."""
-FUNCTIONS = {"min_over_time", "rate", "increase", "deriv", "predict_linear", "sum"}
+FUNCTIONS = {"min_over_time", "rate", "increase", "deriv", "predict_linear", "sum", "min"}
 WORDS = {"or", "and", "by"}
 PROMETHEUS = {"up"}
 """Metrics that the server does not tell: Prometheus has them itself."""
@@ -78,10 +80,10 @@ def metric_of(series: str) -> str:
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """/metrics of a server that has a topic with a subscription."""
+    """/metrics of a server that has a topic with a subscription and a compaction."""
     with served(tmp_path_factory.mktemp("metrics") / "data", http=True) as server:
         place = f"{server.http_url}/admin/v2/persistent/public/default/orders"
-        for path in (place, f"{place}/subscription/s"):
+        for path in (place, f"{place}/subscription/s", f"{place}/compaction"):
             urllib.request.urlopen(urllib.request.Request(path, method="PUT"), timeout=10).close()
         with urllib.request.urlopen(f"{server.http_url}/metrics", timeout=10) as answer:
             yield answer.read().decode()
