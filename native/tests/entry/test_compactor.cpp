@@ -331,5 +331,4 @@ int main() {
     test_compressed();
     test_random_topics();
     test_memory();
-    return 0;
 }
