@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, Phase
 
 from tests.kit.broker.machine import RealMachine, SimMachine
+from tests.kit.broker.policy_machine import PolicyMachine
 from tests.kit.examples import examples
 
 pytestmark = pytest.mark.timeout(900)  # a failure is shortened before it is reported
@@ -22,3 +23,5 @@ TestRealBroker = RealMachine.TestCase
 TestRealBroker.settings = examples(10, 800, **MORE)
 TestSimBroker = SimMachine.TestCase
 TestSimBroker.settings = examples(16, 1200, **MORE)
+TestPolicies = PolicyMachine.TestCase
+TestPolicies.settings = examples(12, 1200, **MORE)
