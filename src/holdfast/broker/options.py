@@ -130,7 +130,7 @@ class DeliveryOptions:
 
 @dataclass(frozen=True)
 class BrokerOptions(LimitOptions, PolicyOptions, DeliveryOptions, StoreOptions):
-    """The options of `Broker.open`: its own, limits, policies, those of deliveries, and those of its store.
+    """The options of `Broker.open`, with those of limits, policies, deliveries and the store.
 
     Example:
         >>> BrokerOptions(sync="os").sync

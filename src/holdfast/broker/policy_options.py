@@ -1,4 +1,4 @@
-"""Options of a broker that stand in for policies which neither a topic nor its namespace has."""
+"""Options of a broker that stand in for policies of topics and namespaces."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TYPES = ("exclusive", "failover", "shared", "key_shared")
 
 
 def types_of(text: str) -> tuple[str, ...]:
-    """Return the types of subscriptions that a text names, each once, in the order of `TYPES`.
+    """Return the types of subscriptions that a text names, in the order of `TYPES`.
 
     Example:
         >>> types_of("shared, exclusive"), types_of("all")
@@ -35,7 +35,7 @@ def types_of(text: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class PolicyOptions:
-    """What applies to topics without a policy.
+    """Values that apply to topics without a policy.
 
     Example:
         >>> PolicyOptions(ttl_s=60.0).ttl_s
@@ -61,7 +61,7 @@ _PLAIN = tuple(each.name for each in fields(PolicyOptions) if each.name != "subs
 
 
 def standing_in(options: Any) -> dict[str, Any]:
-    """Return the values of options for the policies that topics and namespaces do not have, by policy.
+    """Return the values of options by the policies for which they stand in.
 
     Example:
         >>> from holdfast.broker import BrokerOptions

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from holdfast.cli import parsing, partitioning, settings
+from holdfast.cli import applied, parsing, partitioning
 from holdfast.cli.data import data_command, find_topic
 from holdfast.cli.output import tell
 from holdfast.cli.parsing import Subparsers, size
@@ -144,13 +144,13 @@ async def of_namespace(broker: Broker, options: argparse.Namespace) -> int:
 
 
 def _tell(broker: Broker, options: argparse.Namespace, title: str, of: str, names: list[str]) -> int:
-    shown, lines = settings.table(broker, of, names, _word)
-    applied, places = shown.pop("applied"), shown.pop("from")
-    answer = {"name": title.partition(" ")[2], "limits": shown, "applied": applied, "from": places}
+    shown, lines = applied.table(broker, of, names, _word)
+    others = {name: shown.pop(name) for name in ("applied", "from")}
+    answer = {"name": title.partition(" ")[2], "limits": shown, **others}
     return tell(options, answer, "\n".join([title, *lines]))
 
 
 def _word(value: Any) -> str:
     if isinstance(value, str):
         return SHORT.get(value, value)
-    return "no limit" if value == 0 else settings.word(value)
+    return "no limit" if value == 0 else applied.word(value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from holdfast.cli import parsing, settings
+from holdfast.cli import applied, parsing
 from holdfast.cli.data import data_command, find_subscription, find_topic
 from holdfast.cli.output import tell
 from holdfast.cli.parsing import Subparsers
@@ -111,7 +111,7 @@ async def change(broker: Broker, options: argparse.Namespace) -> int:
     wanted = policies_of(options)
     if wanted:
         await broker.admin.set_namespace_policies(options.name, **wanted)
-    shown, lines = settings.table(broker, options.name, (*POLICIES, *SWITCHES))
+    shown, lines = applied.table(broker, options.name, (*POLICIES, *SWITCHES))
     answer = {"name": options.name, **shown}
     return tell(options, answer, "\n".join([f"namespace {options.name}", *lines]))
 

@@ -12,6 +12,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from holdfast.cli import (
+    applied,
     compacting,
     expiring,
     inspecting,
@@ -20,7 +21,6 @@ from holdfast.cli import (
     parsing,
     partitioning,
     rights,
-    settings,
     stream,
 )
 from holdfast.cli.asking import asking_command, server_of
@@ -310,7 +310,7 @@ async def change(broker: Broker, options: argparse.Namespace) -> int:
     names = partitioning.names_of(broker, full)
     for each in names if wanted else ():
         await broker.admin.set_policies(each, **wanted)
-    shown, lines = settings.table(broker, names[0], (*POLICIES, *SWITCHES))
+    shown, lines = applied.table(broker, names[0], (*POLICIES, *SWITCHES))
     return tell(options, {"name": full, **shown}, "\n".join([f"topic {full}", *lines]))
 
 

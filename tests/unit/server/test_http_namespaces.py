@@ -1,4 +1,4 @@
-"""Namespaces with the policies in their request: honoured, or refused with the name of the field."""
+"""Policies in the request for a namespace are honoured, or refused by their field."""
 
 from __future__ import annotations
 
@@ -84,11 +84,11 @@ EMPTY: dict[str, Any] = {
     "properties": {},
     "migrated": False,
 }
-"""What Pulsar's own tool sends for a namespace without any policy."""
+"""The request of Pulsar's own tool for a namespace without any policy."""
 
 
 def test_a_namespace_with_all_policies(http: HttpWorld) -> None:
-    """The answer has each field that the request had; all of them apply to a topic."""
+    """The answer has each field of the request, and all apply to a topic."""
     place = "/admin/v2/namespaces/public/whole"
     http.done("PUT", place, json={**EMPTY, **WHOLE, "replication_clusters": ["standalone"]})
     found = http.get(place)

@@ -1,6 +1,7 @@
-"""Administer all policies of a namespace or a topic at once, with the names of `holdfast.broker.Policies`.
+"""Administer all policies of a namespace or a topic at once.
 
-These paths are ours. Pulsar has one path for each policy; they are in the neighbouring modules.
+These paths are ours, with the names of `holdfast.broker.Policies`. Pulsar has one path for each policy: see
+the neighbouring modules.
 """
 
 from __future__ import annotations

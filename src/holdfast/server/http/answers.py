@@ -48,7 +48,7 @@ Target = CursorPosition | Literal["earliest", "latest"] | None
 
 
 class OffloadAnswer(_Camel, kw_only=True):
-    """The state of the last offload: there is none."""
+    """The state of the last offload; none has run."""
 
     status: Literal["NOT_RUN"] = "NOT_RUN"
     last_error: str = ""

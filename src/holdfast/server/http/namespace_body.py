@@ -1,4 +1,4 @@
-"""The policies of a namespace in one JSON object, as Pulsar's tools send and expect it.
+"""The policies of a namespace in one JSON object, with Pulsar's fields.
 
 Every field of Pulsar's object is declared: those that have an effect here, and those that cannot have one. A
 value of the latter that is not the default is refused, and so is a field that is not declared.
@@ -252,7 +252,7 @@ def _older(body: NamespaceBody) -> Strategy | None:
 
 
 def body_of(policies: Policies, cluster: str, **more: Any) -> NamespaceBody:
-    """Return the policies of a namespace as Pulsar's object; `more` are fields that are no policies."""
+    """Return the policies of a namespace as Pulsar's object, with `more` fields."""
     values = policies.fields()
 
     def here(rate: Any) -> dict[str, Any]:

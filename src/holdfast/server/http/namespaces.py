@@ -134,7 +134,7 @@ async def _complete(call: Call, body: NamespaceBody, creation: AutoCreation | No
 
 
 def require_inside(topic: str, namespace: str) -> None:
-    """Raise Misuse for a topic of another namespace: its rights are not those of this request."""
+    """Raise Misuse for a topic of another namespace."""
     if namespace_of(any_topic_name(topic)) != namespace:
         raise Misuse(f"the field destination_auth names {topic}, which is not in {namespace}; name its own")
 

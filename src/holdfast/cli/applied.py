@@ -1,4 +1,4 @@
-"""Show settings of a topic or a namespace: the value set there, the value that applies, and its place."""
+"""Show settings: the value set at a place, the value that applies, and its level."""
 
 from __future__ import annotations
 
