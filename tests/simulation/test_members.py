@@ -10,9 +10,10 @@ import pytest
 import holdfast.broker.broker as broker_module
 from holdfast.broker import Broker
 from holdfast.broker.machine import Machine
-from holdfast.cluster import ClusterMember, life, transfer
+from holdfast.cluster import ClusterMember, life, relay, transfer
+from holdfast.cluster.peers import Channel
 from holdfast.errors import BadConfiguration, Closed, Misuse
-from holdfast.ledger.copies import request_survivor
+from holdfast.ledger.copies import Item, request_survivor
 from holdfast.ledger.recovery import prepare
 from tests.kit.broker.cluster import watched
 from tests.kit.cluster.link import SimLink
@@ -108,6 +109,28 @@ def test_members_that_serve_say_so_in_a_view_that_nobody_joined(after_s: float) 
 
 def test_files_stay_while_a_member_copies_them() -> None:
     copy_while_files_go()
+
+
+def test_a_copy_that_lags_asks_for_each_file_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It drops frames, so it asks for the journal again, and only for files that are new."""
+    asked: list[tuple[Channel, Item]] = []
+    get = transfer.get
+
+    async def noted(channel: Channel, install: Any, item: Item, *more: Any) -> None:
+        if item.path.startswith("journal"):
+            asked.append((channel, item))
+        await get(channel, install, item, *more)
+
+    monkeypatch.setattr(transfer, "get", noted)
+    monkeypatch.setattr(relay, "KEPT_BYTES", 3000)
+    with three() as world:
+        wipe(world, 3)
+        world.wires.delay_s = (0.005, 0.006)
+        world.sim.restart(3)
+        world.sim.run_until(lambda: 3 in world.brokers)
+        world.settle()
+    assert len({item.path for _, item in asked}) < len(asked), "it asked for the journal once"
+    assert len(set(asked)) == len(asked), "a file that had not grown was asked for again"
 
 
 def test_a_copy_that_fails_says_why() -> None:

@@ -339,9 +339,10 @@ async def _get_journal(
 ) -> Offer:
     """Get the journal, again if frames were dropped meanwhile: memory is bounded.
 
-    A joiner that is slower than the publishers keeps all frames after some attempts.
+    A joiner that is slower than the publishers keeps all frames after some attempts. A file that has not
+    grown is not asked for again: else each attempt takes longer than the one before.
     """
-    attempts = 0
+    attempts, got = 0, set[Item]()
     while True:
         attempts += 1
         relay.drops = attempts < ATTEMPTS
@@ -349,9 +350,11 @@ async def _get_journal(
         await _tell(channel, Tail(*upto))
         journal = await _hear(channel, Offer, 2 * READY_S)
         assert isinstance(journal, Offer)
-        progress.total += sum(item.size for item in journal.items)
+        progress.total += sum(item.size for item in journal.items if item not in got)
         for item in journal.items:
-            await get(channel, install, item, progress)
+            if item not in got:
+                await get(channel, install, item, progress)
+                got.add(item)
         if relay.dropped <= upto:
             relay.drops = False  # what comes from now on is not in this journal
             return journal
