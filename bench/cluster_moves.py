@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import re
 import select
 import subprocess
 import threading
@@ -27,8 +26,6 @@ HELD = 10
 SLICE_S = 0.25
 LOOK_S = 0.02
 JOIN_S = 120.0
-TOTAL = re.compile(r"of ([\d,]+) bytes")
-"""The size of a directory that is copied, in the words of the member that copies it."""
 BACKLOG_SIZE = 1024
 _groups = itertools.count(1)
 
@@ -205,6 +202,10 @@ class Publishing(threading.Thread):
         if self.error is not None:
             raise BenchError(f"publishing beside the join failed: {self.error}")
 
+    def before(self, moment: float) -> int:
+        """Return the messages of the slices that ended before a moment."""
+        return sum(messages for _, end, messages in self.slices if end <= moment)
+
     def rate(self, begin: float, end: float) -> float:
         """Return messages a second of the slices that touch a time."""
         touching = [each for each in self.slices if each[1] > begin and each[0] < end]
@@ -230,7 +231,7 @@ def join(cluster: OurCluster, backlog_bytes: int, seconds: float) -> Join:
         rig.wait(lambda: len(publishing.slices) > 1 or not publishing.is_alive(), "nothing is published")
         begun = rig.revive(node, fresh=True)
         before = publishing.rate(0.0, begun)
-        copying, copied, total = 0.0, 0.0, stored
+        copying, copied = 0.0, 0.0
         until = time.monotonic() + JOIN_S + backlog_bytes / 1e6
         while not isinstance(status := rig.status(node), dict):
             now = time.monotonic()
@@ -238,8 +239,6 @@ def join(cluster: OurCluster, backlog_bytes: int, seconds: float) -> Join:
                 raise BenchError(f"the member does not serve after its join: {status} {rig.last_words()}")
             if "transferring" in status:
                 copying, copied = copying or now, now
-                if told := TOTAL.search(status):
-                    total = max(total, int(told[1].replace(",", "")))
             time.sleep(LOOK_S)
         served = time.monotonic()
         mark, limit_s = rig.brokers.data(node) / INCOMPLETE, until - served
@@ -249,6 +248,7 @@ def join(cluster: OurCluster, backlog_bytes: int, seconds: float) -> Join:
         publishing.stop()
     copying = copying or begun  # it was over between two looks
     copied = copied or served
+    total = stored + publishing.before(copying) * BACKLOG_SIZE
     during = publishing.rate(copying, whole)
     times = (copying - begun, copied - copying, served - copied, whole - served)
     return Join(stored, total, *times, before, during)

@@ -10,7 +10,7 @@ import pytest
 
 from bench import cluster, cluster_disk
 from bench.cluster_figures import CPG, DISK, Key, Report
-from bench.cluster_moves import TOTAL, Join, Publishing
+from bench.cluster_moves import Join, Publishing
 from bench.cluster_ours import OURS
 from bench.server_figures import Sample
 from bench.server_load import Load
@@ -128,15 +128,9 @@ def test_the_disk_counts_the_slowest_of_three(tmp_path: Path) -> None:
     assert min(sizes) > 0
 
 
-def test_the_size_of_a_copy_is_read_from_the_words_of_a_member() -> None:
-    words = "this node is not serving: transferring; 1,024 of 12,345,678 bytes from node 2"
-    found = TOTAL.search(words)
-    assert found is not None
-    assert found[1] == "12,345,678"
-
-
 def test_rates_beside_a_join_are_those_of_slices_that_touch_it() -> None:
     made = Publishing.__new__(Publishing)
     made.slices = [(0.0, 1.0, 1000), (1.0, 2.0, 500), (2.0, 3.0, 100)]
     assert made.rate(0.0, 1.0) == 1000
     assert made.rate(1.5, 2.5) == 300
+    assert made.before(2.5) == 1500
