@@ -59,29 +59,41 @@ def test_an_archive_keeps_the_time(spark: SparkSession, clocks: Clocks, tmp_path
     assert verify_archive(spark, tmp_path) == 10
 
 
+@pytest.mark.parametrize(
+    ("version", "lacking", "untimed"), [(1, ("storedTime", "schemaVersion"), 5), (2, ("schemaVersion",), 0)]
+)
 def test_an_archive_of_a_former_version(
-    spark: SparkSession, clocks: Clocks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession,
+    clocks: Clocks,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    version: int,
+    lacking: tuple[str, ...],
+    untimed: int,
 ) -> None:
-    """Runs without the column can be read, verified and continued; their latency is unknown."""
+    """Runs without later columns can be read, verified and continued; latency may be unknown."""
     with monkeypatch.context() as patch:
-        former = [name for name in archiving.KEPT if name != "storedTime"]
+        former = [name for name in archiving.KEPT if name not in lacking]
         patch.setattr(archiving, "KEPT", former)
         patch.setattr(archiving, "ARCHIVED", [*former, "date"])
-        patch.setattr(archiving, "VERSION", 1)
+        patch.setattr(archiving, "VERSION", version)
         archive(spark, topics=["late"], to=tmp_path, path=str(clocks.data))
     [run] = ArchiveDirectory.there(tmp_path).runs()
-    assert run.version == 1
+    assert run.version == version
     assert verify_archive(spark, tmp_path) == 5
-    assert {row["storedTime"] for row in read_archive(spark, tmp_path).collect()} == {None}
+    assert {row[name] for row in read_archive(spark, tmp_path).collect() for name in lacking} == {None}
     found = audit(spark, archive=tmp_path)
-    assert (found.sound, found.untimed, found.latency, found.series) == (True, 5, [], [])
-    assert "5 archived messages without storedTime" in found.table()
+    timed = [5] if untimed == 0 else []
+    assert (found.sound, found.untimed) == (True, untimed)
+    assert [each.count for each in found.latency] == timed
+    assert bool(found.series) == bool(timed)
+    assert ("5 archived messages without storedTime" in found.table()) == bool(untimed)
     done = archive(spark, topics=["late", "ahead"], to=tmp_path, path=str(clocks.data))
     assert (done.run, done.rows) == (2, 5)
-    assert [each.version for each in ArchiveDirectory.there(tmp_path).runs()] == [1, VERSION]
+    assert [each.version for each in ArchiveDirectory.there(tmp_path).runs()] == [version, VERSION]
     assert verify_archive(spark, tmp_path) == 10
     both = audit(spark, archive=tmp_path)
-    assert (both.untimed, [each.count for each in both.latency]) == (5, [5])
+    assert (both.untimed, [each.count for each in both.latency]) == (untimed, [*timed, 5])
 
 
 def test_a_run_of_a_later_version_is_refused(tmp_path: Path) -> None:
