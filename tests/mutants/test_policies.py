@@ -31,9 +31,9 @@ def namespace_first(self: Policies, inherited: Policies) -> Policies:
     return _over(inherited, self)
 
 
-async def never_lifted(self: Limiting, topic: Topic) -> None:
+async def never_lifted(self: Limiting, topic: Topic, now_ns: int | None = None) -> None:
     if not any(topic.state.over):
-        await _check(self, topic)
+        await _check(self, topic, now_ns)
 
 
 def one_bucket(self: Limiting, topic: Topic) -> Bucket:

@@ -38,10 +38,9 @@ class Ageing:
         if topic.state.quiet is not None and (topic.readers or topic.volatile):
             self._submit(TopicQuiet(topic.id, used=True))
 
-    def look_at(self, topic: Topic) -> None:
-        """Submit what is due for a topic that this member owns."""
-        state, time = self._broker.machine.state, self._broker.log_time_now()
-        otherwise_s = self._broker.decided.subscription_expiry_s
+    def look_at(self, topic: Topic, time: int) -> None:
+        """Submit what is due at a log time for a topic that this member owns."""
+        state, otherwise_s = self._broker.machine.state, self._broker.decided.subscription_expiry_s
         if expiry_ns(state, topic.state, otherwise_s):
             for each in list(topic.state.subscriptions.values()):
                 self._ages |= not each.consumers

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.broker.ageing import Ageing
 from holdfast.broker.events import DeduplicationExpire, Event, LedgerRoll, RingTrim, SinkForget, StageDrop
 from holdfast.broker.last_value import LastValueTopics
+from holdfast.broker.options import age_ns
 from holdfast.broker.policy import limits, trim_event
 from holdfast.broker.topic_kinds import ring_floor
 from holdfast.errors import HoldfastError
@@ -160,26 +161,30 @@ class Housekeeping:
                 self._broker.compactions.look_at(topic)
         while True:
             await self._broker.clock.sleep(self._broker.options.housekeeping_s)
-            with self._continuing("producers' names"):
-                self._names_due = self._is_time_for_names()
-            for count, topic in enumerate(list(self._broker.topics.values()), 1):
+            await self.turn()
+
+    async def turn(self) -> None:
+        """Look once at all topics, ages, counters and members."""
+        with self._continuing("producers' names"):
+            self._names_due = self._is_time_for_names()
+        for count, topic in enumerate(list(self._broker.topics.values()), 1):
+            with self._continuing(topic.name):
+                await self._look_at(topic)
+            if count % TOPICS_A_TURN == 0:
+                await asyncio.sleep(0)
+        if self._names_due:
+            for topic in list(self._broker.exchanges.values()):
                 with self._continuing(topic.name):
-                    await self._look_at(topic)
-                if count % TOPICS_A_TURN == 0:
-                    await asyncio.sleep(0)
-            if self._names_due:
-                for topic in list(self._broker.exchanges.values()):
-                    with self._continuing(topic.name):
-                        self._forget_producers(topic)
-            with self._continuing("ages"):
-                self._ageing.tick()
-            with self._continuing("counters"):
-                self._broker.rates.tick()
-            with self._continuing("stages and sinks"):
-                for event in self._old() if self._broker.membership.leads else ():
-                    self._submit(event)
-            with self._continuing("the membership"):
-                self._broker.membership.tend()
+                    self._forget_producers(topic)
+        with self._continuing("ages"):
+            self._ageing.tick()
+        with self._continuing("counters"):
+            self._broker.rates.tick()
+        with self._continuing("stages and sinks"):
+            for event in self._old() if self._broker.membership.leads else ():
+                self._submit(event)
+        with self._continuing("the membership"):
+            self._broker.membership.tend()
 
     @contextlib.contextmanager
     def _continuing(self, what: str) -> Iterator[None]:
@@ -202,17 +207,17 @@ class Housekeeping:
 
     async def _age(self, topic: Topic) -> None:
         """Submit what is due by age for a topic that this member owns."""
-        state, info, policies = topic.state, topic.state.ledgers.last, limits(self._broker, topic)
-        if info is not None and not info.sealed:
-            age_s = (self._broker.engine.log_clock.now_ns() - info.opened_time) / 1e9
-            if age_s >= policies.roll_age_s:
-                self._once("roll", state.id, LedgerRoll(state.id, info.id))
-        if policies.ttl_s:
+        state, policies = topic.state, limits(self._broker, topic)
+        front, info = state.ledgers.front, state.ledgers.last
+        now_ns = self._broker.log_time_now()  # once: in a turn of many topics it costs
+        if info is not None and not info.sealed and (now_ns - info.opened_time) / 1e9 >= policies.roll_age_s:
+            self._once("roll", state.id, LedgerRoll(state.id, info.id))
+        if policies.ttl_s and front is not None and now_ns - front.opened_time >= age_ns(policies.ttl_s):
             for subscription in list(state.subscriptions.values()):
                 if topic.backlog(subscription):
                     await self._broker.expire(topic, subscription, policies.ttl_s)
-        await self._broker.limiting.check(topic)
-        self._ageing.look_at(topic)
+        await self._broker.limiting.check(topic, now_ns)
+        self._ageing.look_at(topic, now_ns)
         self._broker.compactions.look_at(topic)
         if self._names_due:
             self._forget_producers(topic)

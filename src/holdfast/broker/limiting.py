@@ -35,8 +35,14 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger("holdfast.broker")
 
+WITHIN = ("", "")
+"""The verdict about a topic whose backlog is within its quotas."""
+
 LOOK_S = 0.1
 """Time from the growth of a topic with a quota to the look at its backlog."""
+
+MERGED_MAX = 1000
+"""Different policies that topics can share."""
 
 SUBSCRIBERS_MAX = 10_000
 """Consumers whose subscribe rate is remembered."""
@@ -60,7 +66,7 @@ class Rates:
         self.dispatch: Bucket | None = None
         self.subscriptions: dict[int, Bucket] = {}
         """By the id of the subscription."""
-        self.subscribers: OrderedDict[str, Bucket] = OrderedDict()
+        self.subscribers: OrderedDict[str, Bucket] | None = None
 
 
 @dataclass(frozen=True)
@@ -101,6 +107,8 @@ class Limiting:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._least: tuple[BrokerOptions | None, Policies] = (None, SILENT)
+        self._merged: dict[Policies, Policies] = {}
+        """Policies over the options: topics with equal policies share them."""
         self._rates: dict[int, Rates] = {}
         """Of topics with rates."""
         self._looks: dict[int, asyncio.TimerHandle] = {}
@@ -125,6 +133,7 @@ class Limiting:
                 options,
                 Policies(unacked_max=options.unacked_max, **named, **standing_in(options)),
             )
+            self._merged.clear()
         return self._least[1]
 
     def of(self, topic: Topic) -> Policies:
@@ -132,7 +141,11 @@ class Limiting:
         own, least = self._broker.machine.state.effective(topic.state), self.least
         known = topic.limits
         if known is None or known[0] is not own or known[1] is not least:
-            known = topic.limits = (own, least, least if own == SILENT else own.over(least))
+            if (found := self._merged.get(own)) is None:
+                if len(self._merged) >= MERGED_MAX:
+                    self._merged.clear()
+                found = self._merged[own] = least if own == SILENT else own.over(least)
+            known = topic.limits = (own, least, found)
         return known[2]
 
     # -- changes ---------------------------------------------------------------------------------------
@@ -140,7 +153,8 @@ class Limiting:
     def changed(self, notice: PoliciesChanged) -> None:
         """Follow changed policies: of a topic, or of a namespace."""
         for topic in self.topics_of(notice):
-            self._rate(topic)
+            if topic.id in self._rates:  # others get theirs with the first client
+                self._rate(topic)
             for dispatcher in topic.dispatchers.values():
                 self.serve(topic, dispatcher)
             self._look_soon(topic)
@@ -186,7 +200,7 @@ class Limiting:
             rates.waits += before.waits
         period_s = limits.dispatch_rate_period_s or PERIOD_S
         rates.dispatch = replaced(rates.dispatch, clock, *dispatch, period_s)
-        rates.subscribers.clear()
+        rates.subscribers = None
         return rates
 
     # -- rates -----------------------------------------------------------------------------------------
@@ -244,11 +258,12 @@ class Limiting:
         rates = self._rates.get(topic.id) or self._rate(topic)
         assert rates is not None
         period_s = limits.subscribe_rate_period_s or PERIOD_S
-        bucket = rates.subscribers.pop(who, None)
+        known = rates.subscribers = OrderedDict() if rates.subscribers is None else rates.subscribers
+        bucket = known.pop(who, None)
         bucket = bucket or Bucket(self._broker.clock, limits.subscribe_rate, 0, period_s)
-        rates.subscribers[who] = bucket
-        if len(rates.subscribers) > SUBSCRIBERS_MAX:
-            rates.subscribers.popitem(last=False)
+        known[who] = bucket
+        if len(known) > SUBSCRIBERS_MAX:
+            known.popitem(last=False)
         if bucket.has(1):
             bucket.take(1, 0)
             return
@@ -301,7 +316,7 @@ class Limiting:
 
     def shrunk(self, topic: Topic) -> None:
         """Look soon at a backlog that exceeded its quota, and is smaller now."""
-        if topic.state.over != ("", ""):
+        if topic.state.over != WITHIN:
             self._look_soon(topic)
 
     def gone(self, topic: int) -> None:
@@ -325,25 +340,34 @@ class Limiting:
 
     def _has_quota(self, topic: Topic) -> bool:
         limits = self.of(topic)
-        return bool(limits.backlog_bytes or limits.backlog_age_s) or topic.state.over != ("", "")
+        return bool(limits.backlog_bytes or limits.backlog_age_s) or topic.state.over != WITHIN
 
     async def _checked(self, topic: Topic) -> None:
         with contextlib.suppress(HoldfastError, OSError):  # housekeeping looks again
             await self.check(topic)
 
-    async def check(self, topic: Topic) -> None:
-        """Compare the backlog of an own topic with its quotas, and submit what follows."""
+    async def check(self, topic: Topic, now_ns: int | None = None) -> None:
+        """Compare the backlog of an own topic with its quotas, and submit what follows.
+
+        `now_ns` is the log time of now, if the caller knows it.
+        """
         state, limits, broker = topic.state, self.of(topic), self._broker
         bytes_max, age_s = limits.backlog_bytes or 0, limits.backlog_age_s or 0.0
-        if not self._has_quota(topic) or broker.is_deleted(topic):
+        if not (bytes_max or age_s or state.over != WITHIN) or broker.is_deleted(topic):
             return
         by_size, by_age = limits.backlog_bytes_action, limits.backlog_age_action
-        acked_to, now_ns, oldest = state.acked_to, broker.log_time_now(), None
+        acked_to, oldest = state.acked_to, None
+        now_ns = broker.log_time_now() if now_ns is None else now_ns
         size_over = 0 < bytes_max <= topic.size_behind(acked_to)
         if age_s and acked_to < topic.visible:
             oldest = await topic.time_on(acked_to)
-        self._note_oldest(topic, oldest)
+        if oldest is not None:
+            self.oldest[topic.id] = oldest
+        else:
+            self.oldest.pop(topic.id, None)
         age_over = oldest is not None and now_ns - oldest > age_ns(age_s)
+        if not (size_over or age_over or state.over != WITHIN):
+            return
         options = (broker.decided.backlog_bytes, broker.decided.backlog_age_s, broker.decided.backlog_action)
         to = await topic.ordinal_at(now_ns - age_ns(age_s)) if age_over and by_age == EVICTION else 0
         if to or (size_over and by_size == EVICTION):
@@ -363,12 +387,6 @@ class Limiting:
                     topic.name,
                     "exceeds its quota: producers are refused" if any(state.over) else "is below its quota",
                 )
-
-    def _note_oldest(self, topic: Topic, oldest: int | None) -> None:
-        if oldest is None:
-            self.oldest.pop(topic.id, None)
-        else:
-            self.oldest[topic.id] = oldest
 
     async def check_all(self) -> None:
         """Compare the backlogs of all own topics with their quotas now."""

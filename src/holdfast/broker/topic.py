@@ -83,6 +83,8 @@ class Topic:
         self.traffic = TopicTraffic()
         self.damaged: set[int] = set()
         """Ordinals of entries that could not be read."""
+        self._timed: tuple[int, int] | None = None
+        """The last ordinal whose log time was asked for, and that time."""
         self._indexes: dict[int, ViewIndex] = {}
         """Of the compacted views that are kept, by number."""
 
@@ -334,12 +336,16 @@ class Topic:
     async def time_on(self, ordinal: int) -> int | None:
         """Return the log time of the first kept entry from an ordinal on.
 
-        Entries may be trimmed meanwhile. `None` at the end.
+        Entries may be trimmed meanwhile. `None` at the end. The last answer is kept: housekeeping asks again
+        for the same entry of an idle topic.
         """
         while (ordinal := max(ordinal, self.first)) < self.visible:
+            if self._timed is not None and self._timed[0] == ordinal:
+                return self._timed[1]
             info = self.state.ledgers.at(ordinal)
             found = await self._time(info, ordinal - info.first)
             if found is not None:
+                self._timed = (ordinal, found)
                 return found
         return None
 
@@ -417,7 +423,9 @@ class Topic:
         Ledgers that are trimmed meanwhile are skipped.
         """
         for info in self.state.ledgers.since(time_ns):
-            low, high = 0, min(info.end, self.visible) - info.first
+            low = high = 0
+            if info.opened_time < time_ns:  # else its first entry is the one, without a read
+                high = min(info.end, self.visible) - info.first
             while low < high:
                 middle = (low + high) // 2
                 found = await self._time(info, middle)

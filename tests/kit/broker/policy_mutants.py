@@ -84,7 +84,7 @@ def an_eviction_evicts_nothing(patch: Patch) -> None:
 def an_eviction_has_no_condition(patch: Patch) -> None:
     """All entries are evicted, also below the quota and with other actions."""
 
-    async def check(self: Limiting, topic: Topic) -> None:
+    async def check(self: Limiting, topic: Topic, now_ns: int | None = None) -> None:
         for each in list(topic.state.subscriptions.values()):
             if self.of(topic).backlog_bytes and topic.backlog(each):
                 await self._broker.dispatcher(topic, each).advance(to=topic.visible)

@@ -36,6 +36,26 @@ def test_messages_expire_by_an_option(tmp_path: Path) -> None:
     on_broker(tmp_path, work, ttl_s=0.01, housekeeping_s=0.02)
 
 
+def test_idle_topics_with_policies_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else 10,000 of them take a third of a core: each read is a step of another thread."""
+
+    async def work(broker: Broker) -> None:
+        await broker.admin.create_topic("orders", ttl_s=1e6, backlog_age_s=1e6, subscription_expiry_s=1e6)
+        await broker.admin.create_subscription("orders", "s")
+        async with broker.producer("orders") as producer:
+            for _ in range(3):
+                await producer.send(b"x")
+        await broker._housekeeping.turn()
+        assert broker.limiting.figures(broker.admin._topic("orders")).oldest_s is not None
+        reads = list[Any]()
+        monkeypatch.setattr(broker.store, "time", lambda *given: reads.append(given))
+        await broker._housekeeping.turn()
+        assert reads == []
+        assert broker.admin.subscription_stats("orders", "s").backlog == 3
+
+    on_broker(tmp_path, work, housekeeping_s=3600.0)
+
+
 def test_where_each_value_comes_from(tmp_path: Path) -> None:
     async def work(broker: Broker) -> None:
         admin = broker.admin

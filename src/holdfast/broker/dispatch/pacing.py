@@ -28,6 +28,8 @@ class Bucket:
         (True, True)
     """
 
+    __slots__ = ("_burst_ns", "_clock", "_full_ns", "rates", "retired", "sleeps", "waits")  # there are many
+
     def __init__(self, clock: Clock, messages: float, size: float, period_s: float = 1.0) -> None:
         """`messages` and `size` (bytes) in each period; 0: no limit."""
         self.rates = (messages / period_s, size / period_s)
@@ -36,8 +38,8 @@ class Bucket:
         """How often a taker had to wait."""
         self.retired = False
         """It was replaced: takers need not wait any more."""
-        self.sleeps: set[asyncio.Future[None]] = set()
-        """Of the takers that wait."""
+        self.sleeps: set[asyncio.Future[None]] | None = None
+        """Of the takers that wait; None until one did."""
         self._clock = clock
         self._burst_ns = int(period_s * 1e9)
         now = clock.monotonic_ns()
@@ -71,7 +73,7 @@ class Bucket:
     def retire(self) -> None:
         """End all waits: another bucket takes its place."""
         self.retired = True
-        for each in self.sleeps:
+        for each in self.sleeps or ():
             each.cancel()
 
 
@@ -111,14 +113,17 @@ async def paid(clock: Clock, delay_s: float, *buckets: Bucket) -> None:
     if delay_s <= 0 or any(each.retired for each in buckets):
         return
     sleep = asyncio.ensure_future(clock.sleep(delay_s))
+    sets = []
     for each in buckets:
+        each.sleeps = each.sleeps or set()
+        sets.append(each.sleeps)
         each.sleeps.add(sleep)
     try:
         await asyncio.wait([sleep])
     finally:
         sleep.cancel()
-        for each in buckets:
-            each.sleeps.discard(sleep)
+        for sleeps in sets:
+            sleeps.discard(sleep)
 
 
 async def admitted(clock: Clock, bucket: Bucket, messages: int, size: int) -> None:
