@@ -39,6 +39,14 @@ def copy_if_there(source: str, target: str) -> None:
         shutil.copyfile(source, target)
 
 
+def bytes_of(path: Path) -> bytes:
+    """Return the content of a file; a spare one may be gone, and is empty."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return b""
+
+
 class World(Protocol):
     """A place for a broker to run in."""
 
@@ -119,7 +127,7 @@ class RealWorld:
         self._begun.clear()
 
     def holds(self, data: bytes) -> bool:
-        return any(data in path.read_bytes() for path in (self.path / "journal").iterdir())
+        return any(data in bytes_of(path) for path in (self.path / "journal").iterdir())
 
     def close(self, broker: Broker | None) -> None:
         try:
