@@ -25,6 +25,7 @@ from bench.broker_scale import (
 from bench.broker_throughput import Plan, measure_throughput
 from bench.running import counts_argument, file_system, machine, parts_argument, sizes_argument
 
+CROWDS = tuple(dict.fromkeys(each.crowd for each in CONDITIONS if each.crowd))
 PARTS = ("throughput", "peers", "cost", "backlog", "holes")
 SIZES = (100, 1 << 10)
 BACKLOGS = (10_000, 1_000_000, 10_000_000)
@@ -60,6 +61,12 @@ def parser() -> argparse.ArgumentParser:
         type=parts_argument(PARTS),
         default=set(PARTS),
         help=f"parts to measure, separated by commas; of: {', '.join(PARTS)}",
+    )
+    add(
+        "--crowds",
+        default="",
+        metavar="LIST",
+        help=f"crowds of the part cost, separated by commas; of: {', '.join(CROWDS)} (default: all)",
     )
     add(
         "--where",
@@ -101,7 +108,9 @@ def run(options: argparse.Namespace, directory: Path, say: Callable[[str], None]
         measure_throughput(report, size, plan, say)
         clear(directory)
     if "cost" in parts:
-        conditions = CONDITIONS if divisor == 1 else scaled(CONDITIONS, divisor)
+        wanted = options.crowds.split(",") if options.crowds else CROWDS
+        chosen = tuple(each for each in CONDITIONS if not each.crowd or each.crowd in wanted)
+        conditions = chosen if divisor == 1 else scaled(chosen, divisor)
         report.costs = measure_costs(plan, conditions, max(options.batch, ENTRIES // divisor), say)
         clear(directory)
     if "backlog" in parts:
@@ -121,10 +130,13 @@ def clear(directory: Path) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     options = parser().parse_args(argv)
+    for crowd in options.crowds.split(",") if options.crowds else ():
+        if crowd not in CROWDS:
+            raise SystemExit(f"holdfast bench broker: there is no crowd {crowd!r}; see --help")
     if options.quick:
         options.rounds, options.seconds, options.singles = 1, min(options.seconds, 0.1), 20
     where = (options.where or Path(tempfile.gettempdir())).resolve()
-    if not options.quick and room(where) < ROOM:
+    if not (options.quick or options.crowds) and room(where) < ROOM:
         raise SystemExit(
             f"holdfast bench broker: {where} has less than {ROOM >> 30} GiB free; "
             "name another disk with --where DIR"

@@ -27,7 +27,10 @@ FLAT = 1.25
 """The goal for the ratio of CPU per entry beside a crowd to CPU per entry alone. Two equal runs differ by a
 tenth."""
 MEASURES = ("publish", "consume", "consume and ack", "ack with receipt", "both at once")
-COST_MEASURES = ("publish", "consume and ack")
+COST_MEASURES = ("publish", "consume and ack", "housekeeping")
+"""The last one is of each topic, in one turn."""
+TURN_S, TURN_SHARE = 5.0, 0.05
+"""Seconds between two turns of housekeeping, and the goal for their share of a core."""
 OPEN_S = 2.0
 HOLES_BYTES = 10_000_000
 BACKLOG_BYTES = 32 << 20
@@ -75,6 +78,8 @@ class Cost:
 
     condition: Condition
     samples: dict[str, list[Sample]] = field(default_factory=dict)
+    memory_bytes: int = 0
+    """Memory of the process beyond what it had before."""
 
     def cpu_us(self, measure: str) -> Spread:
         return Spread.of([each.cpu_us for each in self.samples[measure]])
@@ -170,7 +175,8 @@ class Report(figures.Report):
             yield table(["single acknowledgements (holes)", "MB of memory"], rows)
 
     def goals(self) -> Iterator[Goal]:
-        yield from (*_share(self), *_flat(self), *_openings(self), *_seeks(self), *_holes(self))
+        yield from (*_share(self), *_flat(self), *_policies(self))
+        yield from (*_openings(self), *_seeks(self), *_holes(self))
 
     def figures(self) -> dict[str, Any]:
         return {
@@ -200,6 +206,7 @@ class Report(figures.Report):
                 {
                     **asdict(cost.condition),
                     "measure": measure,
+                    "memory_bytes": cost.memory_bytes,
                     "cpu_us": asdict(cost.cpu_us(measure)),
                     "wall_us": asdict(cost.wall_us(measure)),
                     "samples": [_sample(each) for each in samples],
@@ -269,11 +276,11 @@ def cost_table(costs: list[Cost]) -> list[str]:
             known = measure in each.samples
             cells.append(spread(each.cpu_us(measure)) if known else "–")
             cells.append(spread(each.wall_us(measure)) if known else "–")
-        rows.append(cells)
+        rows.append([*cells, f"{each.memory_bytes / 1e6:.0f}"])
     head = ["µs per entry beside"]
     for measure in COST_MEASURES:
         head += [f"{measure}, CPU", "elapsed"]
-    return table(head, rows)
+    return table([*head, "MB"], rows)
 
 
 def _sample(sample: Sample) -> dict[str, Any]:
@@ -307,6 +314,26 @@ def _flat(report: Report) -> Iterator[Goal]:
         words = ", ".join(f"{measure} {ratio:.2f}×" for measure, ratio in ratios.items())
         text = f"cost per entry does not grow with {most.condition.words}: within {FLAT}×"
         yield Goal(text, words, all(ratio <= FLAT for ratio in ratios.values()))
+
+
+def _policies(report: Report) -> Iterator[Goal]:
+    """Compare topics with policies with as many without, round by round."""
+    known = {each.condition.crowd: each for each in report.costs}
+    without, with_them = (known.get(crowd) for crowd in ("idle topics", "topics with policies"))
+    if without is None or with_them is None:
+        return
+    medians = {}
+    for measure in COST_MEASURES:
+        pairs = zip(with_them.samples[measure], without.samples[measure], strict=True)
+        medians[measure] = statistics.median(ours.cpu_us / theirs.cpu_us for ours, theirs in pairs)
+    turn = medians.pop("housekeeping")
+    words = ", ".join(f"{measure} {ratio:.2f}×" for measure, ratio in medians.items())
+    text = f"an entry beside {with_them.condition.words} costs what it does beside others: within {FLAT}×"
+    yield Goal(text, words, all(ratio <= FLAT for ratio in medians.values()))
+    share = with_them.cpu_us("housekeeping").median * with_them.condition.number / (TURN_S * 1e6)
+    words = f"{share:.1%}, {turn:.2f}× of that of others"
+    text = f"turns of housekeeping over {with_them.condition.words}: at most {TURN_SHARE:.0%} of a core"
+    yield Goal(text, words, share <= TURN_SHARE)
 
 
 def _number(cost: Cost) -> int:

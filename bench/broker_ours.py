@@ -21,6 +21,31 @@ Answer = TypeVar("Answer")
 TOPIC = "bench"
 OTHER = "other"
 """The topic of entries that do not count."""
+POLICIES: dict[str, Any] = {
+    "retention_bytes": 1 << 40,
+    "retention_s": 1e6,
+    "ttl_s": 1e6,
+    "backlog_bytes": 1 << 40,
+    "backlog_bytes_action": "producer_exception",
+    "backlog_age_s": 1e6,
+    "publish_rate_messages": 1_000_000,
+    "dispatch_rate_messages": 1_000_000,
+    "subscription_rate_messages": 1_000_000,
+    "subscribe_rate": 1000,
+    "producers_max": 100,
+    "consumers_max": 100,
+    "subscription_consumers_max": 100,
+    "subscriptions_max": 100,
+    "message_bytes_max": 1 << 20,
+    "unacked_max": 10_000,
+    "subscription_expiry_s": 1e6,
+    "inactive_delete": True,
+    "inactive_s": 1e6,
+    "subscription_types": ("exclusive", "shared"),
+    "schema_strategy": "BACKWARD",
+    "delayed_most_s": 1e6,
+}
+"""Policies of each topic of a crowd."""
 LIVE = "live"
 """The subscription whose consumer is measured."""
 
@@ -216,11 +241,25 @@ class Ours:
 
         self._run(work())
 
-    def topics(self, count: int) -> None:
-        """Create `count` other topics, each with a subscription and an unread message."""
+    def turn(self) -> Sample:
+        """Do a turn of housekeeping, as every 5 s; a topic counts as a message."""
+
+        async def work() -> Sample:
+            with Stopwatch() as watch:
+                await self.broker._housekeeping.turn()
+            return watch.sample(len(self.broker.topics))
+
+        return self._run(work())
+
+    def topics(self, count: int, policies: bool) -> None:
+        """Create `count` other topics, each with a subscription and an unread message.
+
+        With `policies`, each has its own of all kinds, and none is reached.
+        """
 
         async def one(number: int) -> None:
             name = f"idle-{number}"
+            await self.broker.admin.create_topic(name, **(POLICIES if policies else {}))
             await self.broker.admin.create_subscription(name, "idle", start="earliest")
             async with self.broker.producer(name) as producer:
                 await producer.send(b"nobody comes for this")

@@ -32,9 +32,14 @@ CONDITIONS = (
     Condition("holes", 1_000),
     Condition("holes", 1_000_000),
     Condition("idle topics", 10_000),
+    Condition("topics with policies", 10_000),
     Condition("idle subscriptions", 1_000),
     Condition("idle consumers", 100),
 )
+
+
+TOPICS = ("idle topics", "topics with policies")
+"""Crowds of topics: a turn of housekeeping looks at each."""
 
 
 def scaled(conditions: tuple[Condition, ...], divisor: int) -> tuple[Condition, ...]:
@@ -61,8 +66,8 @@ def prepare(station: Station, condition: Condition) -> None:
             station.call("subscribe", "live", "earliest")
             station.call("grow", number)
             station.call("hold", number)
-        case "idle topics":
-            station.call("topics", number)
+        case "idle topics" | "topics with policies":
+            station.call("topics", number, condition.crowd != "idle topics")
         case "idle subscriptions":
             station.call("subscriptions", number, False)
         case "idle consumers":
@@ -88,12 +93,15 @@ def measure_costs(
             station.call("publish", batches)
             station.call("consume", batches, "each")
             station.call("rest")
+            costs[condition].memory_bytes = station.call("memory")
         for turn in range(plan.rounds):
             say(f"cost: round {turn + 1} of {plan.rounds}")
             for condition in random.sample(conditions, len(conditions)):
                 station, samples = stations[condition], costs[condition].samples
                 samples.setdefault("publish", []).append(station.sample("publish", batches))
                 samples.setdefault("consume and ack", []).append(station.sample("consume", batches, "each"))
+                if condition.crowd in TOPICS:
+                    samples.setdefault("housekeeping", []).append(station.sample("turn"))
                 station.call("rest")
         for station in stations.values():
             station.close()

@@ -78,6 +78,7 @@ def test_a_tiny_run_beside_crowds(
         "entries in hand",
         "holes",
         "idle topics",
+        "topics with policies",
         "idle subscriptions",
         "idle consumers",
     }
