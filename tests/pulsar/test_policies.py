@@ -21,6 +21,7 @@ LIVES = """
 [broker]
 housekeeping_s = 0.2
 subscription_expiry_s = 1.0
+roll_entries = 10
 """
 ROLES = """
 [broker]
@@ -61,7 +62,7 @@ def config(directory: Path, text: str) -> str:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """A server on which subscriptions expire after a second."""
+    """A server on which subscriptions expire after a second, with small ledgers."""
     directory = tmp_path_factory.mktemp("lives")
     with served(directory / "data", "--config", config(directory, LIVES), http=True) as server:
         yield server
@@ -77,6 +78,12 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 @pytest.mark.parametrize("program", ["expiry_of_subscriptions", "inactive_topics"])
 def test_lives(server: Served, program: str) -> None:
+    run(server, program)
+
+
+@pytest.mark.parametrize("program", ["retention", "time_to_live"])
+def test_what_stays(server: Served, program: str) -> None:
+    """Effects on messages, and the errors of requests that make no sense."""
     run(server, program)
 
 

@@ -277,6 +277,87 @@ def inactive_topics(user: User) -> None:
     client.close()
 
 
+# -- retention, time to live ---------------------------------------------------------------------------
+
+
+def stored(user: User, topic: str) -> int:
+    return int(user.admin("GET", f"{topic}/internalStats")["numberOfEntries"])
+
+
+def all_read(client: Any, topic: str) -> list[bytes]:
+    """Return the messages of a topic, as a new reader gets them."""
+    reader, found = client.create_reader(topic, pulsar.MessageId.earliest), []
+    while reader.has_message_available():
+        found.append(reader.read_next(10_000).data())
+    reader.close()
+    return found
+
+
+def retention(user: User) -> None:
+    """Acknowledged messages stay as the namespace says; a topic may say otherwise.
+
+    Ledgers have 10 messages here: only whole ones are deleted.
+    """
+    long = {"retentionTimeInMinutes": 60, "retentionSizeInMB": 100}
+    place, prefix = "namespaces/public/library", "persistent://public/library"
+    user.admin("PUT", place, {"retention_policies": long})
+    client, none = user.client(), {"retentionTimeInMinutes": 0, "retentionSizeInMB": 0}
+    for topic in ("kept", "lent"):
+        consumer = client.subscribe(f"{prefix}/{topic}", "s")
+        if topic == "lent":
+            user.admin("POST", f"persistent/public/library/{topic}/retention", none)
+        producer = client.create_producer(f"{prefix}/{topic}")
+        for number in range(50):
+            producer.send(b"%d" % number)
+        for _ in range(50):
+            consumer.acknowledge(consumer.receive(10_000))
+    until(lambda: stored(user, "persistent/public/library/lent") <= 10, "acknowledged messages go")
+    assert all_read(client, f"{prefix}/kept") == [b"%d" % number for number in range(50)]
+    assert len(all_read(client, f"{prefix}/lent")) <= 10
+    applied = user.admin("GET", "persistent/public/library/kept/retention?applied=true")
+    assert applied == long
+    user.admin("POST", f"{place}/retention", none)
+    until(lambda: stored(user, "persistent/public/library/kept") <= 10, "the namespace keeps no more")
+    one = {"retentionTimeInMinutes": 0, "retentionSizeInMB": 100}
+    denied(user, "POST", f"{place}/retention", 412, "a single 0 keeps nothing", one)
+    client.close()
+
+
+def time_to_live(user: User) -> None:
+    """Messages expire unread by the namespace's policy; those of a topic with 0 never do."""
+    place, prefix = "namespaces/public/news", "persistent://public/news"
+    lives = {"message_ttl_in_seconds": 1, "subscription_expiration_time_minutes": 0}
+    user.admin("PUT", place, lives)
+    client = user.client()
+    for topic in ("paper", "archive"):
+        client.subscribe(f"{prefix}/{topic}", "s").close()  # its consumer is not there
+    user.admin("POST", "persistent/public/news/archive/messageTTL?messageTTL=0")
+    for topic in ("paper", "archive"):
+        producer = client.create_producer(f"{prefix}/{topic}")
+        for number in range(10):
+            producer.send(b"%d" % number)
+
+    def backlog(topic: str) -> int:
+        found = user.admin("GET", f"persistent/public/news/{topic}/stats")["subscriptions"]["s"]
+        return int(found["msgBacklog"])
+
+    until(lambda: backlog("paper") == 0, "unread messages expire")
+    assert backlog("archive") == 10
+    ages = [
+        user.admin("GET", f"persistent/public/news/{topic}/messageTTL?applied=true")
+        for topic in ("paper", "archive")
+    ]
+    assert ages == [1, 0], ages
+    user.admin("POST", "persistent/public/news/paper/messageTTL?messageTTL=3600")
+    client.create_producer(f"{prefix}/paper").send(b"today")
+    consumer = client.subscribe(f"{prefix}/paper", "s")
+    assert consumer.receive(10_000).data() == b"today", "an expired message came"
+    consumer = client.subscribe(f"{prefix}/archive", "s")
+    assert [consumer.receive(10_000).data() for _ in range(10)] == [b"%d" % each for each in range(10)]
+    denied(user, "POST", f"{place}/messageTTL", 400, "Expected `int` >= 0", -5)
+    client.close()
+
+
 # -- properties, types, creation -----------------------------------------------------------------------
 
 
@@ -407,6 +488,8 @@ PROGRAMS: dict[str, Callable[[User], None]] = {
         without_authorization,
         expiry_of_subscriptions,
         inactive_topics,
+        retention,
+        time_to_live,
         properties,
         subscription_types,
         auto_subscription_creation,
