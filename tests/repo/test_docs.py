@@ -11,9 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.broker import BrokerOptions, Policies
 from holdfast.broker.events import kinds
+from holdfast.broker.limit_options import LIMIT_OPTIONS
+from holdfast.broker.policy_options import standing_in
 from tests.kit import ROOT, made_pages
 from tests.kit.pages import python_blocks
+from tests.kit.server import path_pages
 
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 EXAMPLES = sorted(ROOT.glob("examples/*.py"))
@@ -86,6 +90,29 @@ def test_parts_that_are_made_from_the_code(page: str) -> None:
     other = text.replace(f"<!-- {name} end -->", f"not of the code\n<!-- {name} end -->")
     assert other != text
     assert made_pages.renewed(page, other) == text
+
+
+def test_every_policy_has_a_row() -> None:
+    """With its levels, options of commands that exist, and paths that are served."""
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in (ROOT / "docs/guide/policies.md").read_text().splitlines()
+        if line.startswith("| `")
+    ]
+    named = {row[0].strip("`"): row[1:] for row in rows}
+    assert set(named) == set(Policies.__struct_fields__)
+    stands_in = standing_in(BrokerOptions(inactive_topic_s=5.0)) | dict.fromkeys(LIMIT_OPTIONS)
+    stands_in |= dict.fromkeys(("unacked_max", "backlog_bytes_action", "backlog_age_action"))
+    assert {name for name, row in named.items() if "broker" in row[0]} == set(stands_in)
+    options = {
+        word for line in made_pages.command_tables().splitlines() for word in re.findall(r"--[a-z-]+", line)
+    }
+    served = set(re.findall(r"(?:TOPIC|NAMESPACE)/\w+", path_pages.served()))
+    for name, (_, _, _, command, path) in named.items():
+        assert set(re.findall(r"--[a-z-]+", command)) <= options, name
+        paths = set(re.findall(r"(?:TOPIC|NAMESPACE)/\w+", path))
+        assert paths <= served, name
+        assert paths or path.startswith("the same"), name
 
 
 def test_every_kind_of_event_has_a_row() -> None:
