@@ -7,7 +7,7 @@ import pytest
 from tests.kit.cluster import storm
 from tests.kit.slices import pick, seeds
 
-SEEDS = seeds("joining", test=60, nightly=2000)
+SEEDS = seeds("joining", test=100, nightly=2000)
 FIVE = seeds("joining of five", test=4, nightly=200)
 
 

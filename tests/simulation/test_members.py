@@ -112,7 +112,7 @@ def test_files_stay_while_a_member_copies_them() -> None:
 
 
 def test_a_copy_that_lags_asks_for_each_file_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It drops frames, so it asks for the journal again, and only for files that are new."""
+    """It drops frames, so it asks for the journal again: for new files alone."""
     asked: list[tuple[Channel, Item]] = []
     get = transfer.get
 

@@ -37,7 +37,7 @@ def test_messages_expire_by_an_option(tmp_path: Path) -> None:
 
 
 def test_idle_topics_with_policies_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else 10,000 of them take a third of a core: each read is a step of another thread."""
+    """Else 10,000 of them take a third of a core: reads are steps of a thread."""
 
     async def work(broker: Broker) -> None:
         await broker.admin.create_topic("orders", ttl_s=1e6, backlog_age_s=1e6, subscription_expiry_s=1e6)
