@@ -246,7 +246,7 @@ class Ours:
 
         async def work() -> Sample:
             with Stopwatch() as watch:
-                await self.broker._housekeeping.turn()
+                await self.broker.housekeeping.turn()
             return watch.sample(len(self.broker.topics))
 
         return self._run(work())

@@ -20,6 +20,7 @@ FACED = ("system", "memory", "group", "ledger", "protocol", "client", "columns")
 PARTS = {
     "admin",
     "clock",
+    "housekeeping",
     "limiting",
     "membership",
     "options",

@@ -97,13 +97,13 @@ class Broker:
         self.topics = {key: topic for key, topic in known.items() if key not in routed}
         self.exchanges = {key: topic for key, topic in known.items() if key in routed}
         """The identities of exchanges, by id: producers open sessions there."""
-        self._housekeeping = Housekeeping(self)
+        self.housekeeping = Housekeeping(self)
         self.engine = Engine(
             machine,
             store,
             group,
             clock,
-            Effects(self, self._housekeeping),
+            Effects(self, self.housekeeping),
             at=recovered.position,
             # In a cluster only stable entries were ever visible, and the state is the same on every member.
             unclean=not recovered.clean and foreign is None,
@@ -222,7 +222,7 @@ class Broker:
 
     def begin(self) -> None:
         """Start housekeeping. A member of a cluster begins when its state is stable."""
-        self._housekeeping.start()
+        self.housekeeping.start()
 
     async def close(self, within_s: float = CLOSE_S) -> None:
         """Close consumers and producers, write a snapshot, release the directory; also if cancelled.
@@ -237,7 +237,7 @@ class Broker:
         loop = asyncio.get_running_loop()
         ends_s = loop.time() + within_s
         try:
-            await self._housekeeping.stop()
+            await self.housekeeping.stop()
             await self.limiting.stop()
             await self.compactions.stop()
             for topic in self.topics.values():
@@ -248,7 +248,7 @@ class Broker:
             self.engine.end(reason)
             await self.store.close(clean=clean, within_s=ends_s - loop.time())
         if clean:
-            self._housekeeping.show_all("closed")
+            self.housekeeping.show_all("closed")
 
     # -- producers, consumers, readers -----------------------------------------------------------------
 

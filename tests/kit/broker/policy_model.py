@@ -315,7 +315,7 @@ class PolicyBench(Bench):
             old = [(of, of.keys_below(target), of.reset_number) for of in self._of(model)]
             for of, keys, number in old:
                 of.ack(keys, number, receipt=False)
-            await self.broker._housekeeping._age(self.broker_topic(name))
+            await self.broker.housekeeping._age(self.broker_topic(name))
             for of, keys, number in old:
                 of.ack(keys, number, receipt=True)
         await self.set_policies(None, ttl_s=None)

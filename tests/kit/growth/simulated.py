@@ -112,8 +112,8 @@ def held(broker: Broker) -> dict[str, int]:
         "dispatchers": sum(len(topic.dispatchers) + len(topic.volatile) for topic in broker.topics.values()),
         "unshown": len(broker.unshown),
         "waiting": len(broker.sessions.waiting),
-        "holding": len(broker._housekeeping._holding),
-        "under way": len(broker._housekeeping._under_way),
+        "holding": len(broker.housekeeping._holding),
+        "under way": len(broker.housekeeping._under_way),
         "room": len(broker.engine._room),
         "inflight": len(broker.engine._inflight) + len(broker.engine._unheld) + len(broker.engine._sent),
     }

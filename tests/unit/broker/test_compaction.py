@@ -49,7 +49,7 @@ async def compacted(broker: Broker) -> None:
 async def keep_house(broker: Broker) -> None:
     """Let housekeeping look at the topic, and do what is due."""
     for _ in range(4):
-        await broker._housekeeping._look_at(broker.topic(TOPIC))
+        await broker.housekeeping._look_at(broker.topic(TOPIC))
         await broker.settle()
 
 

@@ -134,7 +134,7 @@ def test_housekeeping_goes_on_after_an_error(tmp_path: Path, monkeypatch: pytest
     on_broker(tmp_path, work, housekeeping_s=0.05)
 
 
-@pytest.mark.parametrize("step", ["rates.tick", "_housekeeping._old", "_housekeeping._is_time_for_names"])
+@pytest.mark.parametrize("step", ["rates.tick", "housekeeping._old", "housekeeping._is_time_for_names"])
 @pytest.mark.parametrize("error", [OSError(5, "Input/output error"), holdfast.Misuse("not known to the log")])
 def test_no_step_of_housekeeping_ends_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, error: Exception
