@@ -47,7 +47,7 @@ def files_of_the_cancelled(patch: pytest.MonkeyPatch) -> None:
 
 def a_close_that_ends_with_its_loop(patch: pytest.MonkeyPatch) -> None:
     async def close(self: Broker, within_s: float) -> None:
-        await self._housekeeping.stop()
+        await self.housekeeping.stop()
         await asyncio.sleep(0.01)  # the loop ends here
         self.engine.end(Closed("the broker was closed"))
         await self.store.close()
