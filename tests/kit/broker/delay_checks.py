@@ -28,6 +28,14 @@ async def arrived(consumer: Consumer, wait_s: float = 0.5) -> list[Any]:
         return found
 
 
+async def due(consumer: Consumer, count: int) -> list[Any]:
+    """Return so many messages, and those that arrive soon after them."""
+    found: list[Any] = []
+    while len(found) < count:
+        found += await consumer.receive_many(count - len(found), timeout=10)
+    return found + await arrived(consumer, 0.05)  # the others must not come meanwhile
+
+
 def shared(broker: Broker) -> Consumer:
     return broker.consumer("orders", "billing", type="shared", start="earliest")
 
