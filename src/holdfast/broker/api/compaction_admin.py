@@ -57,8 +57,9 @@ def compaction_stats(broker: Broker, topic: Topic) -> CompactionStats:
     view = None if compaction is None else compaction.view
     succeeded, failed = compactions.counts.get(topic.id, (0, 0))
     state: Literal["never", "running", "done", "failed"] = "never"
-    if compaction is not None and compaction.requested:
-        state = "running"
+    requested = 0 if compaction is None else compaction.requested
+    if requested or topic.id in compactions.finishing:
+        state = "running"  # also until its figures count the new view
     elif compaction is not None and compaction.error:
         state = "failed"
     elif view is not None:
@@ -68,7 +69,7 @@ def compaction_stats(broker: Broker, topic: Topic) -> CompactionStats:
         state=state,
         error="" if compaction is None else compaction.error,
         error_time=0 if compaction is None else compaction.error_time,
-        requested=0 if compaction is None else compaction.requested,
+        requested=requested,
         view=0 if view is None else view.number,
         time=0 if view is None else view.time,
         entries=0 if view is None else view.entries,

@@ -72,6 +72,8 @@ class Compactions:
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._waiting: dict[int, list[asyncio.Future[None]]] = {}
         self._stopped = False
+        self.finishing: set[int] = set()
+        """Topics whose new view this member has submitted and not counted yet."""
         self.counts: dict[int, tuple[int, int]] = {}
         """By topic: how many compactions succeeded and failed, since the start."""
         self.removed: dict[int, int] = {}
@@ -177,6 +179,7 @@ class Compactions:
 
     def _ended(self, topic: Topic, done: asyncio.Task[None]) -> None:
         self._tasks.pop(topic.id, None)
+        self.finishing.discard(topic.id)
         error = None if done.cancelled() else done.exception()
         if error is not None:
             asyncio.get_running_loop().call_exception_handler(
@@ -259,6 +262,7 @@ class Compactions:
             topic.id, token, count, digest, survivors.serialize(), compactor.read, compactor.kept, duration_ms
         )
         await broker.admit(len(done.survivors))
+        self.finishing.add(topic.id)
         await broker.engine.submit(done)
         return done
 
