@@ -22,6 +22,7 @@ from holdfast.system import remove
 from tests.kit.cluster import storm, updates
 from tests.kit.cluster.installing import Two, operations
 from tests.kit.cluster.members import (
+    copy_from_a_donor_that_was_lost,
     copy_from_the_next_donor,
     copy_that_fails,
     copy_while_files_go,
@@ -135,6 +136,12 @@ def test_added_nodes_that_count_among_holders(monkeypatch: pytest.MonkeyPatch) -
     )
     with pytest.raises(AssertionError):
         add_nodes(listed=5)
+
+
+def test_a_donor_that_vouches_after_its_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transfer, "_require_member", lambda broker: None)
+    with pytest.raises(pytest.fail.Exception):
+        copy_from_a_donor_that_was_lost()
 
 
 def test_files_that_are_not_kept_for_a_joiner(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -291,7 +298,7 @@ def test_names_of_ledgers_that_a_power_cut_takes_back(monkeypatch: pytest.Monkey
 
 
 def test_frames_that_are_kept_without_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Frames are dropped, and the journal is not asked for again."""
+    """Frames are dropped, the journal is not asked for again, and the gap is not seen."""
 
     async def once(*arguments: Any) -> Any:
         channel, install, relay, progress, needed = arguments
@@ -303,5 +310,6 @@ def test_frames_that_are_kept_without_a_bound(monkeypatch: pytest.MonkeyPatch) -
         return journal
 
     monkeypatch.setattr(transfer, "_get_journal", once)
+    monkeypatch.setattr(Relay, "_require_no_gap", lambda *_: None)
     with pytest.raises((AssertionError, HoldfastError, OSError)), pytest.MonkeyPatch.context() as more:
         updates.frames_are_bounded(more)

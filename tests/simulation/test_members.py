@@ -18,6 +18,7 @@ from holdfast.ledger.recovery import prepare
 from tests.kit.broker.cluster import watched
 from tests.kit.cluster.link import SimLink
 from tests.kit.cluster.members import (
+    copy_from_a_donor_that_was_lost,
     copy_from_the_next_donor,
     copy_that_fails,
     copy_while_files_go,
@@ -109,6 +110,10 @@ def test_members_that_serve_say_so_in_a_view_that_nobody_joined(after_s: float) 
 
 def test_files_stay_while_a_member_copies_them() -> None:
     copy_while_files_go()
+
+
+def test_a_donor_that_was_lost_vouches_for_no_file() -> None:
+    copy_from_a_donor_that_was_lost()
 
 
 def test_a_copy_that_lags_asks_for_each_file_once(monkeypatch: pytest.MonkeyPatch) -> None:

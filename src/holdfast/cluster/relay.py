@@ -22,7 +22,7 @@ from holdfast.broker.engine import Engine
 from holdfast.broker.events import Event, MemberHello, TransferMark, ViewChange, decode
 from holdfast.cluster.election import Decision, Outcome, decide
 from holdfast.cluster.hello import CutMark, Hello
-from holdfast.errors import HoldfastError
+from holdfast.errors import Corrupt, HoldfastError
 from holdfast.group import BEGINNING, Group, Listener, Member, Position, View
 
 APART = (
@@ -235,7 +235,12 @@ class Relay(Listener):
         return self._spoken
 
     def attach(self, engine: Engine) -> None:
-        """Hand over all that was kept, and from now on all that comes."""
+        """Hand over all that was kept, and from now on all that comes.
+
+        Raises:
+            Corrupt: the copy ends before what was kept begins. This member would skip events.
+        """
+        self._require_no_gap(engine.position)
         kept, self._kept = self._kept, deque()
         self._kept_bytes = 0
         for item in kept:
@@ -249,6 +254,11 @@ class Relay(Listener):
             engine.on_stable(self.stable)
         if self.lost is not None:
             engine.on_lost(self.lost)
+
+    def _require_no_gap(self, end: Position) -> None:
+        if not self.elected and self.cut is not None and end < max(self.cut.position, self.dropped):
+            begin = max(self.cut.position, self.dropped)
+            raise Corrupt(f"the copy ends at {end}, not at {begin} or later; it is made again")
 
     def _engine_ended(self, reason: HoldfastError) -> None:
         """Note the end of the broker, also by its disk."""

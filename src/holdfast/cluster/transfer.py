@@ -42,7 +42,7 @@ from holdfast.errors import BadConfiguration, Busy, Closed, Corrupt, HoldfastErr
 from holdfast.group import Member, Position
 from holdfast.ledger import LEDGERS, SNAPSHOTS, Extent, LedgerFile
 from holdfast.ledger.copies import CHUNK, Install, Item, file_crc, journal_items, offer
-from holdfast.system import Disk, File, opened
+from holdfast.system import File, opened
 
 READY_S = 5.0
 """How long a donor waits until it has, durably, what a joiner needs."""
@@ -180,7 +180,7 @@ async def donate(broker: Broker | None, channel: Channel) -> None:
         while True:
             message = await _hear(channel, Want | Tail, 600.0)  # type: ignore[arg-type]
             if isinstance(message, Want):
-                await _offered(store.disk, channel, message, sizes)
+                await _offered(broker, channel, message, sizes)
             elif isinstance(message, Tail):
                 await _reach(broker, Position(message.view, message.index))
                 items = await journal_items(store, meta)
@@ -198,9 +198,13 @@ async def _reach(broker: Broker, position: Position) -> None:
             raise Busy(f"this member is at {broker.engine.position}, not yet at {position}; ask another")
         await broker.clock.sleep(0.01)
         waited += 0.01
+    _require_member(broker)
+    await broker.store.flush()
+
+
+def _require_member(broker: Broker) -> None:
     if broker.engine.ended is not None:
         raise Closed("this member is out of its group; ask another")
-    await broker.store.flush()
 
 
 async def _bring_all(broker: Broker | None, channel: Channel, first: Message) -> None:
@@ -213,7 +217,7 @@ async def _bring_all(broker: Broker | None, channel: Channel, first: Message) ->
                 raise Busy(f"ledger {first.ledger} has {size} bytes here, not {first.have}")
             assert broker is not None
             async with opened(broker.store.disk, path) as file:  # from here on it may be trimmed
-                await _send(file, path, channel, first.have, first.crc, size)
+                await _send(file, path, channel, first.have, first.crc, size, broker)
         except (Busy, FileNotFoundError) as error:
             await _tell(channel, Sorry(str(error)))
         first = await _hear(channel, Bring, 600.0)
@@ -238,18 +242,24 @@ async def _sealed(broker: Broker | None, bring: Bring) -> tuple[str, int]:
     return file.data_path, info.size
 
 
-async def _offered(disk: Disk, channel: Channel, want: Want, sizes: dict[str, int]) -> None:
+async def _offered(broker: Broker, channel: Channel, want: Want, sizes: dict[str, int]) -> None:
     """Send a file of the offer."""
     size = sizes.get(want.path)
     if size is None or not 0 <= want.have <= size:
         await _tell(channel, Sorry(f"{want.path} is not offered"))
         raise Corrupt(f"a joiner wants {want.path}, which is not offered; update it")
-    async with opened(disk, want.path) as file:
-        await _send(file, want.path, channel, want.have, want.crc, size)
+    async with opened(broker.store.disk, want.path) as file:
+        await _send(file, want.path, channel, want.have, want.crc, size, broker)
 
 
-async def _send(file: File, path: str, channel: Channel, have: int, have_crc: int, size: int) -> None:
-    """Send a file from behind what the joiner has, if that is the same."""
+async def _send(
+    file: File, path: str, channel: Channel, have: int, have_crc: int, size: int, broker: Broker
+) -> None:
+    """Send a file from behind what the joiner has, if that is the same.
+
+    Raises:
+        Closed: this member was lost meanwhile. Its next life may have replaced the file by another one.
+    """
     same = have and await file_crc(file, path, have) == have_crc
     done = start = have if same else 0
     await _tell(channel, Chunks(start))
@@ -261,6 +271,7 @@ async def _send(file: File, path: str, channel: Channel, have: int, have_crc: in
         await channel.send(data)
         crc = crc32c(data, crc)
         done += len(data)
+    _require_member(broker)
     await _tell(channel, Checked(crc))
 
 

@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pytest
+
 from holdfast.broker.events import TransferMark
 from holdfast.cluster import transfer
 from holdfast.cluster.peers import QUIET_S
+from holdfast.cluster.transfer import Ask, Checked, Chunks, Offer, Want
+from holdfast.errors import Closed
 from tests.kit.broker.cluster import watched
+from tests.kit.cluster.link import SimLink
 from tests.kit.cluster.storm import JoinWorld
 from tests.kit.sim import Sim
 
@@ -99,3 +104,27 @@ def copy_without_its_end() -> None:
     finally:
         TransferMark.encode = encode  # type: ignore[method-assign]
         transfer.MARK_S = wait_s
+
+
+def copy_from_a_donor_that_was_lost() -> None:
+    """Its next life replaces its files: what it sends then is of two directories."""
+    with three() as world:
+        link = SimLink(world.wires, world.sim.running[3])
+
+        async def copy() -> None:
+            channel = await link.connect(1)
+            await transfer._tell(channel, Ask(0, 0))
+            offer = await transfer._hear(channel, Offer)
+            assert isinstance(offer, Offer)
+            await transfer._tell(channel, Want(offer.items[0].path))
+            await transfer._hear(channel, Chunks)
+            await channel.receive()
+            await transfer._hear(channel, Checked)
+            world.brokers[1].engine.end(Closed("its disk stands still"))
+            await transfer._tell(channel, Want(offer.items[0].path))
+            await transfer._hear(channel, Chunks)
+            await channel.receive()
+            with pytest.raises(ConnectionResetError):
+                await transfer._hear(channel, Checked)
+
+        world.sim.loop.run_until_complete(copy())

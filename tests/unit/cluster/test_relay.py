@@ -1,0 +1,78 @@
+"""A relay hands over what a joiner kept, unless its copy ends before that."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from holdfast.cluster.hello import Hello
+from holdfast.cluster.relay import Relay
+from holdfast.errors import Corrupt
+from holdfast.group import Member, Position, View
+
+ME, OTHER = Member(1, 7), Member(2, 5)
+CUT = View(id=4, members=(ME, OTHER), joined=(ME,), left=(), quorate=True)
+
+
+def engine_at(position: Position, seen: list[Position]) -> Any:
+    """Return an engine whose state has this position; it notes what it gets."""
+    return SimpleNamespace(
+        position=position,
+        on_view=lambda view: seen.append(view.position),
+        on_deliver=lambda pos, member, event: seen.append(pos),
+        resume=lambda delivered: None,
+    )
+
+
+def joiner() -> Relay:
+    """Return the relay of a member that got its cut, and two events."""
+    relay = Relay(lambda: Hello(1), (1, 2, 3))
+    relay.use(SimpleNamespace(member=ME))  # type: ignore[arg-type]
+    relay.on_view(CUT)
+    for index in (1, 2):
+        relay.on_deliver(Position(4, index), OTHER, b"event")
+    return relay
+
+
+@pytest.mark.parametrize("end", [Position(4, 0), Position(4, 1), Position(4, 9)])
+def test_a_copy_that_reaches_what_was_kept(end: Position) -> None:
+    async def play() -> None:
+        seen: list[Position] = []
+        joiner().attach(engine_at(end, seen))
+        assert seen == [Position(4, index) for index in range(3)]
+
+    asyncio.run(play())
+
+
+def test_a_copy_that_is_too_short_is_refused() -> None:
+    """I232: the events between it and the cut would be skipped."""
+
+    async def play() -> None:
+        with pytest.raises(Corrupt, match="ends at 3:9, not at 4:0 or later"):
+            joiner().attach(engine_at(Position(3, 9), []))
+
+    asyncio.run(play())
+
+
+def test_a_copy_without_dropped_events_is_refused() -> None:
+    async def play() -> None:
+        relay = joiner()
+        relay._drop()
+        relay._drop()
+        with pytest.raises(Corrupt, match="ends at 4:0, not at 4:1"):
+            relay.attach(engine_at(Position(4, 0), []))
+
+    asyncio.run(play())
+
+
+def test_an_elected_member_goes_on_from_its_own_end() -> None:
+    async def play() -> None:
+        relay, seen = joiner(), list[Position]()
+        relay.elected = True
+        relay.attach(engine_at(Position(3, 9), seen))
+        assert len(seen) == 3
+
+    asyncio.run(play())
