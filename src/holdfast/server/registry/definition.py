@@ -12,12 +12,9 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, cast
 
-import avro.errors
-import avro.schema
-
 from holdfast.errors import BadSchema
 from holdfast.protocol import pulsar_pb2 as pb
-from holdfast.server.registry import native
+from holdfast.server.registry import avro_definition, native
 
 RECORDS = frozenset({pb.Schema.Json, pb.Schema.Avro, pb.Schema.Protobuf})
 """Types whose data is an Avro definition."""
@@ -83,7 +80,7 @@ def require_sound(schema: pb.Schema) -> None:
         )
 
 
-def record(data: bytes, type_: str) -> avro.schema.Schema:
+def record(data: bytes, type_: str) -> avro_definition.Type:
     """Return the Avro definition in the data of a schema.
 
     Raises:
@@ -92,24 +89,23 @@ def record(data: bytes, type_: str) -> avro.schema.Schema:
     return (_kept if len(data) <= KEPT_BYTES_MAX else _parsed)(data, type_)
 
 
-def _parsed(data: bytes, type_: str) -> avro.schema.Schema:
+def _parsed(data: bytes, type_: str) -> avro_definition.Type:
+    what = f"the definition of a schema of type {type_} is not valid as Avro"
     try:
         tree = json.loads(data.decode())
         nodes = _nodes(tree)
-        if nodes > NODES_MAX:
-            raise BadSchema(
-                f"a schema of type {type_} has {nodes:,} parts; at most {NODES_MAX:,} are allowed"
-            )
-        # Names are not checked: Java's clients write "Outer$Inner".
-        return avro.schema.make_avsc_object(tree, avro.name.Names(validate_names=False), validate_names=False)
-    except BadSchema:
-        raise
     except RecursionError:
         raise BadSchema(
             f"a schema of type {type_} is nested too deeply; at most {DEPTH_MAX} levels are allowed"
         ) from None
-    except (ValueError, avro.errors.AvroException, TypeError, AttributeError, KeyError) as error:
-        raise BadSchema(f"the definition of a schema of type {type_} is not valid as Avro: {error}") from None
+    except ValueError as error:
+        raise BadSchema(f"{what}: {error}") from None
+    if nodes > NODES_MAX:
+        raise BadSchema(f"a schema of type {type_} has {nodes:,} parts; at most {NODES_MAX:,} are allowed")
+    try:
+        return avro_definition.parsed(tree)
+    except BadSchema as error:
+        raise BadSchema(f"{what}: {error}") from None
 
 
 _kept = lru_cache(maxsize=256)(_parsed)
@@ -123,8 +119,10 @@ def require_name(name: str) -> str:
         'com.example.Order'
 
     Raises:
-        BadSchema: it is too long.
+        BadSchema: it is too long, or no text: half of a surrogate pair, which no answer could name.
     """
+    if not name.isascii() and any("\ud800" <= each <= "\udfff" for each in name):
+        raise BadSchema(f"a name in a schema is not Unicode: {name[:32]!r}")
     if len(name) > NAME_LENGTH_MAX:
         raise BadSchema(
             f"a name in a schema has {len(name):,} characters, {name[:32]!r} and more; "

@@ -87,11 +87,12 @@ def _parsed(data: bytes) -> Descriptors:
     messages: dict[str, Message] = {}
     left: list[tuple[str, Message]] = []
     for file in files.file:
-        package = file.package  # one text for all: each access makes another one
+        package = _text(file.package)  # one text for all: each access makes another one
         left += [(package, each) for each in file.message_type]
     while left:
         outer, message = left.pop()
-        full = f"{outer}.{message.name}" if outer else message.name
+        own = _text(message.name)
+        full = f"{outer}.{own}" if outer else own
         if len(full) > NAME_LENGTH_MAX:
             raise BadSchema(
                 f"{what} has a message whose full name has {len(full):,} characters, {full[:32]!r} and more; "
@@ -142,16 +143,16 @@ def misfit(reader: Descriptors, writer: Descriptors, take: Callable[[int], None]
                     f"field {_named(path, field)} ({field.number}) is required, and not in the other schema"
                 )
             if field.type_name and field.type in (Field.TYPE_MESSAGE, Field.TYPE_GROUP):
-                pair = field.type_name.lstrip("."), other.type_name.lstrip(".")
+                pair = _text(field.type_name).lstrip("."), _text(other.type_name).lstrip(".")
                 if pair not in seen:
                     seen.add(pair)
-                    left.append((*pair, _Path(path, field.name)))
+                    left.append((*pair, _Path(path, _text(field.name))))
     return None
 
 
 def _named(path: _Path, field: Field) -> str:
     """Return the name of a field behind those of the fields around it."""
-    names = [field.name[:128]]
+    names = [_text(field.name)[:128]]
     while path.outer is not None and len(names) < SHOWN_MAX:
         names.append(path.name[:128])
         path = path.outer
@@ -160,3 +161,8 @@ def _named(path: _Path, field: Field) -> str:
 
 def _shown(field: Field) -> str:
     return Field.Type.Name(field.type).removeprefix("TYPE_").lower()
+
+
+def _text(value: str | bytes) -> str:
+    """Return a text of a descriptor; protobuf returns bytes for one that is not UTF-8."""
+    return value if isinstance(value, str) else value.decode(errors="backslashreplace")
