@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from holdfast.cli.asking import asking_command, server_of
 from holdfast.cli.data import short
 from holdfast.cli.output import tell
-from holdfast.cli.parsing import Subparsers
+from holdfast.cli.parsing import Subparsers, Usage
+from holdfast.cli.values import near, setting
 from holdfast.formatting import plural, size_words, text_table
 
 if TYPE_CHECKING:
@@ -24,7 +25,8 @@ Rates are over the last 30 to 60 seconds."""
 
 OPTIONS = """\
 Shows the settings that may change while a server runs, or changes them:
-NAME=VALUE. In a cluster a change applies to all members. It outlives restarts,
+NAME=VALUE. Sizes and spans of time may have units: broker.backlog_bytes=10G,
+broker.ttl_s=7d. In a cluster a change applies to all members. It outlives restarts,
 until --restore NAME lets the configuration apply again. With --all, shows all
 settings that apply, without secrets; the others need a restart."""
 
@@ -40,23 +42,10 @@ def add(nouns: Subparsers) -> None:
     parser = asking_command(verbs, "stats", "show clients, rates and memory", STATS, stats)
     parser.add_argument("--topics", action="store_true", help="also each topic; the answer can be large")
     parser = asking_command(verbs, "options", "show or change settings at run time", OPTIONS, change)
-    parser.add_argument("values", nargs="*", metavar="NAME=VALUE", type=assignment)
+    parser.add_argument("values", nargs="*", metavar="NAME=VALUE", type=setting)
     parser.add_argument("--restore", action="append", default=[], metavar="NAME", help="as configured")
     parser.add_argument("--all", action="store_true", help="also settings that need a restart")
     asking_command(verbs, "quotas", "check backlog quotas now", QUOTAS, quotas)
-
-
-def assignment(text: str) -> tuple[str, str]:
-    """A name and a value.
-
-    Example:
-        >>> assignment("broker.roll_entries=1000")
-        ('broker.roll_entries', '1000')
-    """
-    name, equals, value = text.partition("=")
-    if not name or not equals or not value:
-        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
-    return name, value
 
 
 def stats(options: argparse.Namespace) -> int:
@@ -152,8 +141,11 @@ def change(options: argparse.Namespace) -> int:
     from holdfast.cli.remote_http import quoted  # late: it needs the client
 
     http = server_of(options)
+    known, applied = http.get(SETTINGS), http.get(f"{SETTINGS}/runtime")
+    for name in (*(name for name, _ in options.values), *options.restore):
+        require_setting(name, known, applied)  # before the first one is changed
     for name, value in options.values:
-        http.send("POST", f"{SETTINGS}/{quoted(name)}/{quoted(value)}")
+        http.send("POST", f"{SETTINGS}/{quoted(name)}/{quoted(str(value))}")
     for name in options.restore:
         http.send("DELETE", f"{SETTINGS}/{quoted(name)}")
     applied, changed = http.get(f"{SETTINGS}/runtime"), http.get(f"{SETTINGS}/values")
@@ -163,3 +155,15 @@ def change(options: argparse.Namespace) -> int:
         for name, value in found.items()
     ]
     return tell(options, {"settings": found, "changed": sorted(changed)}, "\n".join(rows))
+
+
+def require_setting(name: str, known: list[str], all_of_them: dict[str, str]) -> None:
+    """Raise Usage for a setting that a server does not have, or reads only at its start."""
+    keys = {name, f"broker.{name}"}
+    if keys.intersection(known):
+        return
+    if keys.intersection(all_of_them):
+        raise Usage(
+            f"the setting {name} is read only at the start; change the configuration, and restart the server"
+        )
+    raise Usage(f"there is no setting {name!r} that can be changed at run time; {near(name, known)}")

@@ -10,7 +10,8 @@ from holdfast.cli import cluster_demo, cluster_init, cluster_survive, parsing
 from holdfast.cli.asking import asking_command, server_of
 from holdfast.cli.data import short
 from holdfast.cli.output import tell
-from holdfast.cli.parsing import Subparsers, count
+from holdfast.cli.parsing import Subparsers, Usage, count
+from holdfast.cli.values import near, setting
 from holdfast.errors import Misuse
 from holdfast.formatting import plural, text_table
 
@@ -74,18 +75,9 @@ def assignment(text: str) -> tuple[str, Any]:
         >>> assignment("backlog_action=producer_exception")
         ('backlog_action', 'producer_exception')
     """
-    name, equals, value = text.partition("=")
-    if name and not equals:
-        return name, None
-    try:
-        parsed = json.loads(value)
-    except ValueError:
-        parsed = value
-    if not name or not value or not isinstance(parsed, bool | int | float | str):
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not NAME=VALUE with true, false, a text or a number, in seconds or bytes"
-        )
-    return name, parsed
+    if text and "=" not in text:
+        return text, None
+    return setting(text)
 
 
 def _get(options: argparse.Namespace, what: str) -> Any:
@@ -166,9 +158,9 @@ def change(options: argparse.Namespace) -> int:
     http = server_of(options)
     given = {name: value for name, value in options.values if value is not None}
     asked = [name for name, value in options.values if value is None]
-    found = http.get("/admin/v2/cluster/status")["options"] if asked else {}
-    if unknown := sorted(set(asked) - found.keys()):
-        raise Misuse(f"{unknown[0]!r} is not an option of the cluster; there are: {', '.join(found)}")
+    found = http.get("/admin/v2/cluster/status")["options"]
+    if unknown := sorted({*asked, *given} - found.keys()):
+        raise Usage(f"{unknown[0]!r} is not an option of the cluster; {near(unknown[0], list(found))}")
     if given:
         http.send("POST", "/admin/v2/cluster/options", given)
     found = http.get("/admin/v2/cluster/status")["options"]

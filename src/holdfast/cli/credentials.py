@@ -46,7 +46,7 @@ def add(nouns: Subparsers) -> None:
     ):
         parser, _ = bare_command(verbs, name, summary, words, run)
         parser.add_argument("file", type=Path, metavar="FILE")
-        parser.add_argument("name", metavar="NAME")
+        parser.add_argument("name", metavar="NAME", type=user_name)
     parser, _ = bare_command(
         verbs, "ls", "list users", "Lists the users of a file, one per line.", list_users
     )
@@ -67,6 +67,16 @@ def add(nouns: Subparsers) -> None:
     parser.add_argument("file", type=Path, metavar="FILE")
 
 
+def user_name(text: str) -> str:
+    """A name that a file of users can hold."""
+    from holdfast.server.auth.passwords import checked_user
+
+    try:
+        return checked_user(text)
+    except Misuse as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
 def users_of(path: Path) -> dict[str, Any]:
     from holdfast.server.auth.passwords import read_users
 
@@ -76,10 +86,10 @@ def users_of(path: Path) -> dict[str, Any]:
 
 
 def set_user(options: argparse.Namespace) -> int:
-    from holdfast.server.auth.passwords import PASSWORD_BYTES_MAX, Hash, checked_user, write_users
+    from holdfast.server.auth.passwords import PASSWORD_BYTES_MAX, Hash, write_users
 
     users = users_of(options.file) if options.file.exists() else {}
-    name = checked_user(options.name)
+    name = options.name
     password = ask_password(name)
     if not password or len(password.encode()) > PASSWORD_BYTES_MAX:
         raise Misuse(

@@ -67,7 +67,8 @@ def add(nouns: Subparsers) -> None:
     parser = data_command(verbs, "alternate", "set an alternate exchange", ALTERNATE, alternate)
     parser.add_argument("name", metavar="NAME", type=parsing.topic, help="an exchange or a topic")
     parser.add_argument("exchange", nargs="?", metavar="EXCHANGE", type=parsing.topic)
-    parser.add_argument("--subscription", metavar="NAME", help="of this subscription of the topic")
+    words = "of this subscription of the topic"
+    parser.add_argument("--subscription", metavar="NAME", type=parsing.subscription, help=words)
 
     parser = data_command(
         verbs, "delete", "delete an exchange", "Deletes an exchange with its bindings.", delete

@@ -10,6 +10,7 @@ from holdfast.cli.data import data_command, find_topic
 from holdfast.cli.output import tell
 from holdfast.cli.parsing import Subparsers, size
 from holdfast.cli.positions import span
+from holdfast.cli.values import number, policy
 
 if TYPE_CHECKING:
     from holdfast.broker import Broker
@@ -32,13 +33,6 @@ ACTIONS = {
     "evict": "consumer_backlog_eviction",
 }
 SHORT = {long: short for short, long in ACTIONS.items()}
-
-
-def number(text: str) -> int:
-    """Read 0 or more."""
-    if not text.isdecimal() or len(text) > 18:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0")
-    return int(text)
 
 
 def most_bytes(text: str) -> int:
@@ -113,14 +107,8 @@ def _add(parser: argparse.ArgumentParser, names: list[str]) -> None:
     group = parser.add_argument_group("limits")
     for name in names:
         reader, metavar, words = OPTIONS[name]
-        group.add_argument(option_of(name), dest=name, type=_or_default(reader), metavar=metavar, help=words)
-
-
-def _or_default(reader: Any) -> Any:
-    def read(text: str) -> Any:
-        return "default" if text == "default" else reader(text)
-
-    return read
+        read = policy(name, reader, default=True)
+        group.add_argument(option_of(name), dest=name, type=read, metavar=metavar, help=words)
 
 
 def _given(options: argparse.Namespace) -> dict[str, Any]:

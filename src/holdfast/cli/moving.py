@@ -62,12 +62,13 @@ def add(verbs: Subparsers) -> None:
 
     parser = data_command(verbs, "drain", "move everything away, then delete", DRAIN, drain)
     parser.add_argument("name", metavar="TOPIC", type=parsing.topic)
-    parser.add_argument("--subscription", metavar="NAME", help="delete only this subscription")
+    words = "delete only this subscription"
+    parser.add_argument("--subscription", metavar="NAME", type=parsing.subscription, help=words)
 
 
 def named(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("topic", metavar="TOPIC", type=parsing.topic)
-    parser.add_argument("subscription", metavar="SUBSCRIPTION")
+    parser.add_argument("subscription", metavar="SUBSCRIPTION", type=parsing.subscription)
 
 
 async def purge(broker: Broker, options: argparse.Namespace) -> int:

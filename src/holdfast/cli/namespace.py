@@ -11,6 +11,7 @@ from holdfast.cli.asking import asking_command, server_of
 from holdfast.cli.data import data_command
 from holdfast.cli.output import tell
 from holdfast.cli.parsing import Subparsers, Usage
+from holdfast.cli.values import partitions
 
 if TYPE_CHECKING:
     from holdfast.broker import Broker
@@ -59,7 +60,9 @@ def add(nouns: Subparsers) -> None:
     parser.add_argument(
         "--create", choices=("yes", "no", "default"), help="whether clients create missing topics"
     )
-    parser.add_argument("--partitions", type=int, default=0, metavar="N", help="partitions of a new topic")
+    parser.add_argument(
+        "--partitions", type=partitions, default=0, metavar="N", help="partitions of a new topic"
+    )
     rights.add_to_namespace(verbs)
     limits.add_to_namespace(verbs)
     parser = asking_command(verbs, "bundles", "list the bundles of a namespace", BUNDLES, bundles)

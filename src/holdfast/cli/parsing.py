@@ -21,6 +21,8 @@ class Usage(Exception):
     """The arguments do not fit together: exit status 2."""
 
 
+DIGITS_MAX = 18
+"""Of a count: it fits into the 63 bits that the broker has for one."""
 UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
@@ -53,7 +55,7 @@ def interval(text: str) -> float:
 
 def count(text: str) -> int:
     """1 or more."""
-    if not text.isdecimal() or int(text) == 0:
+    if not text.isdecimal() or not 0 < len(text) <= DIGITS_MAX or int(text) == 0:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
     return int(text)
 
@@ -78,6 +80,11 @@ def namespace(text: str) -> str:
 def subscription(text: str) -> str:
     """A subscription's name."""
     return _named(text, lambda name: checked_name(name, "a subscription"))
+
+
+def role(text: str) -> str:
+    """A role's name."""
+    return _named(text, lambda name: checked_name(name, "a role"))
 
 
 def producer(text: str) -> str:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from holdfast.cli import parsing
 from holdfast.cli.data import data_command, find_topic, short
 from holdfast.cli.output import tell
-from holdfast.cli.parsing import Subparsers, count
+from holdfast.cli.parsing import Subparsers
+from holdfast.cli.values import partitions as partitions_of
 from holdfast.errors import Misuse
 from holdfast.formatting import plural, size_words, text_table
 from holdfast.names import partition_name
@@ -27,7 +28,7 @@ topic."""
 def add(verbs: Subparsers) -> None:
     parser = data_command(verbs, "partitions", "show or add partitions", PARTITIONS, partitions)
     parser.add_argument("name", nargs="?", metavar="TOPIC", type=parsing.topic)
-    parser.add_argument("count", nargs="?", metavar="N", type=count, help="partitions afterwards")
+    parser.add_argument("count", nargs="?", metavar="N", type=partitions_of, help="partitions afterwards")
 
 
 def names_of(broker: Broker, full: str) -> list[str]:

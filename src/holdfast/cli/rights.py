@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from holdfast.cli import applied, parsing
+from holdfast.cli import applied, parsing, values
 from holdfast.cli.data import data_command, find_subscription, find_topic
 from holdfast.cli.output import tell
 from holdfast.cli.parsing import Subparsers
@@ -51,7 +51,8 @@ def add_to_namespace(verbs: Subparsers) -> None:
     parser = data_command(verbs, "roles", "show or set roles of subscriptions", ROLES, roles)
     _of_namespace(parser)
     parser.add_argument("subscription", nargs="?", metavar="SUBSCRIPTION", type=parsing.subscription)
-    parser.add_argument("--roles", metavar="LIST", help="roles, with commas between them, or any")
+    words = "roles, with commas between them, or any"
+    parser.add_argument("--roles", metavar="LIST", type=role_list, help=words)
     parser.add_argument("--prefixed", choices=("yes", "no"), help="subscriptions begin with a role")
     parser = data_command(verbs, "properties", "show or change properties", PROPERTIES, of_namespace)
     _of_namespace(parser)
@@ -81,8 +82,9 @@ def _of_namespace(parser: argparse.ArgumentParser) -> None:
 
 
 def _permitted(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("role", metavar="ROLE")
-    parser.add_argument("actions", metavar="ACTIONS", help="such as produce,consume; none: revoke all")
+    parser.add_argument("role", metavar="ROLE", type=parsing.role)
+    words = "such as produce,consume; none: revoke all"
+    parser.add_argument("actions", metavar="ACTIONS", type=values.actions, help=words)
 
 
 def _changed(parser: argparse.ArgumentParser) -> None:
@@ -92,6 +94,11 @@ def _changed(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--remove", dest="gone", action="append", default=[], metavar="NAME", help="remove one"
     )
+
+
+def role_list(text: str) -> list[str]:
+    """Read roles with commas between them; any: an empty list."""
+    return [] if text == "any" else [parsing.role(each) for each in text.split(",")]
 
 
 def pair(text: str) -> tuple[str, str]:
@@ -125,10 +132,13 @@ async def permissions(broker: Broker, options: argparse.Namespace) -> int:
 
 
 async def permit(broker: Broker, options: argparse.Namespace) -> int:
-    actions = [] if options.actions == "none" else options.actions.split(",")
-    await broker.admin.permit(options.name, options.role, actions)
-    words = f"{options.role} may {', '.join(actions) or 'do nothing'} in {options.name}"
-    return tell(options, {"role": options.role, "on": options.name, "actions": actions}, words)
+    role, name = options.role, options.name
+    await broker.admin.permit(name, role, options.actions)
+    may = broker.admin.permissions(name).get(role, [])  # of a topic also by its namespace
+    words = f"{role} may {', '.join(may) or 'do nothing'} in {name}"
+    if above := [each for each in may if each not in options.actions]:
+        words += f"; {', '.join(above)} by its namespace"
+    return tell(options, {"role": role, "on": name, "actions": options.actions, "may": may}, words)
 
 
 async def roles(broker: Broker, options: argparse.Namespace) -> int:
@@ -137,8 +147,7 @@ async def roles(broker: Broker, options: argparse.Namespace) -> int:
     if options.roles is not None:
         if options.subscription is None:
             raise parsing.Usage("--roles needs a SUBSCRIPTION")
-        given = [] if options.roles == "any" else options.roles.split(",")
-        await broker.admin.set_subscription_roles(options.name, options.subscription, given)
+        await broker.admin.set_subscription_roles(options.name, options.subscription, options.roles)
     found, prefixed = broker.admin.subscription_roles(options.name), broker.admin.is_prefixed(options.name)
     lines = ["subscriptions must begin with the role of their consumers"] if prefixed else []
     lines.append(_table("SUBSCRIPTION", "FOR", found) or "no subscription is for some roles only")

@@ -8,10 +8,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from holdfast.cli import parsing
+from holdfast.cli import applied, parsing
 from holdfast.cli.asking import asking_command, server_of
 from holdfast.cli.output import tell
 from holdfast.cli.parsing import Subparsers, Usage, declare
+from holdfast.cli.values import number, schema_type
+from holdfast.cli.values import strategy as strategy_name
 from holdfast.formatting import text_table
 
 GET = "Prints the newest schema of a topic, or a version of it."
@@ -43,10 +45,14 @@ ALWAYS_INCOMPATIBLE. The word `none` removes the topic's own strategy. With
 
 RULES = """\
 Shows the rules for schemas that apply to a topic, or to topics of a namespace
-(--namespace): the strategy, whether producers may add schemas, and whether
-producers without a schema are refused. With options, sets them at once.
+(--namespace), with their places: the strategy, whether producers may add schemas,
+and whether producers without a schema are refused. With options, sets them at
+once; `default` lets the rule from above apply.
 
   holdfast schema rules --namespace eu/shop --auto-update no --enforced yes"""
+
+
+_SWITCH = {"yes": True, "no": False, "default": None}
 
 
 def add(nouns: Subparsers) -> None:
@@ -54,7 +60,7 @@ def add(nouns: Subparsers) -> None:
     verbs = noun.add_subparsers(title="verbs", metavar="VERB", required=True)
     parser = asking_command(verbs, "get", "print a schema", GET, get)
     _topic(parser)
-    parser.add_argument("version", nargs="?", type=int, metavar="VERSION", help="default: the newest")
+    parser.add_argument("version", nargs="?", type=number, metavar="VERSION", help="default: the newest")
     _topic(asking_command(verbs, "versions", "list schemas", VERSIONS, versions))
     for name, summary, words, run in (
         ("upload", "add a schema", UPLOAD, upload),
@@ -63,18 +69,19 @@ def add(nouns: Subparsers) -> None:
         parser = asking_command(verbs, name, summary, words, run)
         _topic(parser)
         parser.add_argument("file", metavar="FILE", help="the definition; -: standard input")
-        declare(parser, type="AVRO")("--type TYPE: AVRO, JSON, STRING, INT32, … (default AVRO)")
+        words = "--type TYPE: AVRO, JSON, STRING, INT32, … (default AVRO)"
+        declare(parser, {"type": schema_type}, type="AVRO")(words)
     _topic(asking_command(verbs, "delete", "end the schemas of a topic", DELETE, delete))
     words = "show or set the strategy of a topic or namespace"
     parser = asking_command(verbs, "strategy", words, STRATEGY, strategy)
     _place(parser)
-    parser.add_argument("strategy", nargs="?", metavar="STRATEGY")
+    parser.add_argument("strategy", nargs="?", metavar="STRATEGY", type=strategy_name)
     parser = asking_command(verbs, "rules", "show or set the rules for schemas", RULES, rules)
     _place(parser)
-    words = "whether producers may add schemas; only of a namespace"
-    parser.add_argument("--auto-update", choices=("yes", "no"), help=words)
+    words = "whether producers may add schemas"
+    parser.add_argument("--auto-update", choices=("yes", "no", "default"), help=words)
     words = "whether producers without a schema are refused where a topic has one"
-    parser.add_argument("--enforced", choices=("yes", "no"), help=words)
+    parser.add_argument("--enforced", choices=("yes", "no", "default"), help=words)
 
 
 def _topic(parser: argparse.ArgumentParser) -> None:
@@ -117,7 +124,7 @@ def _body(options: argparse.Namespace) -> dict[str, Any]:
         found = None
     if isinstance(found, dict) and "data" in found and "type" in found:  # as `get --json` prints it
         return {"type": found["type"], "schema": found["data"], "properties": found.get("properties", {})}
-    return {"type": options.type.upper(), "schema": text.strip()}
+    return {"type": options.type, "schema": text.strip()}
 
 
 def get(options: argparse.Namespace) -> int:
@@ -128,7 +135,7 @@ def get(options: argparse.Namespace) -> int:
 
 def versions(options: argparse.Namespace) -> int:
     found = server_of(options).get(_path(options) + "/schemas")["getSchemaResponses"]
-    rows = [(each["version"], each["type"], each["data"][:60] or "-") for each in found]
+    rows = [(each["version"], each["type"], " ".join(each["data"].split())[:60] or "-") for each in found]
     words = "\n".join(text_table(("VERSION", "TYPE", "DEFINITION"), rows)) if rows else "no schemas"
     return tell(options, found, words)
 
@@ -155,24 +162,24 @@ def strategy(options: argparse.Namespace) -> int:
     if options.strategy == "none":
         http.send("DELETE", path)
     elif options.strategy is not None:
-        http.send("PUT", path, options.strategy.upper())
+        http.send("PUT", path, options.strategy)
     found = http.get(path, applied="true")
     return tell(options, {"strategy": found}, f"{options.name}: {found}")
 
 
 def rules(options: argparse.Namespace) -> int:
     http, path = server_of(options), _path_of_place(options)
-    if options.auto_update is not None and not options.namespace:
-        raise Usage(f"--auto-update is a rule of a namespace, not of {options.name}; use --namespace")
-    if options.auto_update is not None:
-        http.send("POST", f"{path}/isAllowAutoUpdateSchema", options.auto_update == "yes")
-    if options.enforced is not None:
-        http.send("POST", f"{path}/schemaValidationEnforced", options.enforced == "yes")
-    above = path if options.namespace else path.replace("/persistent/", "/namespaces/", 1).rpartition("/")[0]
-    found = {
-        "strategy": http.get(f"{path}/schemaCompatibilityStrategy", applied="true"),
-        "auto_update": http.get(f"{above}/isAllowAutoUpdateSchema"),
-        "enforced": http.get(f"{path}/schemaValidationEnforced", applied="true"),
-    }
-    rows = [(rule, {True: "yes", False: "no"}.get(value, value)) for rule, value in found.items()]
-    return tell(options, found, "\n".join(text_table(("RULE", "APPLIES"), rows)))
+    given = {"schema_auto_update": options.auto_update, "schema_enforced": options.enforced}
+    wanted = {name: _SWITCH[value] for name, value in given.items() if value is not None}
+    if wanted:
+        http.send("POST", f"{path}/policies", wanted)
+    values = http.get(f"{path}/policies")
+    found = {rule: values[f"schema_{rule}"] for rule in ("strategy", "auto_update", "enforced")}
+    answer = {rule: each["applied"] for rule, each in found.items()}
+    rows = [
+        (rule, applied.word(each["own"]), applied.word(each["applied"]), each["level"])
+        for rule, each in found.items()
+    ]
+    places = {rule: each["level"] for rule, each in found.items()}
+    table = "\n".join(text_table(("RULE", *applied.HEAD[1:]), rows))
+    return tell(options, {**answer, "from": places}, table)

@@ -28,6 +28,7 @@ from holdfast.cli.data import data_command, find_topic, short
 from holdfast.cli.output import print_json, tell
 from holdfast.cli.parsing import Subparsers, Usage, count, size
 from holdfast.cli.positions import span
+from holdfast.cli.values import partitions, policy
 from holdfast.errors import Busy, Exists
 from holdfast.formatting import plural, size_words, text_table
 
@@ -79,7 +80,7 @@ def add(nouns: Subparsers) -> None:
         "--unreplicated", action="store_true", help="the member of a cluster that is asked alone has it"
     )
     parser.add_argument(
-        "--partitions", type=count, metavar="N", help="with N partitions, each a topic of its own"
+        "--partitions", type=partitions, metavar="N", help="with N partitions, each a topic of its own"
     )
     add_policies(parser, default=False)
     partitioning.add(verbs)
@@ -168,22 +169,12 @@ SWITCHES = {
 
 def add_policies(parser: argparse.ArgumentParser, default: bool) -> None:
     group = parser.add_argument_group("settings")
-    for policy, (option, reader, metavar, words) in POLICIES.items():
-        group.add_argument(
-            option, dest=policy, type=or_default(reader) if default else reader, metavar=metavar, help=words
-        )
+    for name, (option, reader, metavar, words) in POLICIES.items():
+        read = policy(name, reader, default)
+        group.add_argument(option, dest=name, type=read, metavar=metavar, help=words)
     choices = ("yes", "no", "default") if default else ("yes", "no")
-    for policy, words in SWITCHES.items():
-        group.add_argument(f"--{policy.replace('_', '-')}", dest=policy, choices=choices, help=words)
-
-
-def or_default(reader: Any) -> Any:
-    """Read the word `default` as it is, and other texts with `reader`."""
-
-    def read(text: str) -> Any:
-        return "default" if text == "default" else reader(text)
-
-    return read
+    for name, words in SWITCHES.items():
+        group.add_argument(f"--{name.replace('_', '-')}", dest=name, choices=choices, help=words)
 
 
 def policies_of(options: argparse.Namespace) -> dict[str, Any]:

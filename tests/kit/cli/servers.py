@@ -23,7 +23,10 @@ class Cli:
     def run(self, *arguments: str, data: bytes = b"", status: int = 0) -> tuple[str, str]:
         with self.patch.context() as patch:
             patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
-            found = main(arguments)
+            try:
+                found = main(arguments)
+            except SystemExit as exit_:  # argparse
+                found = int(str(exit_.code))
         out, err = self.capture.readouterr()
         assert found == status, (arguments, found, out, err)
         return out.decode(), err.decode()

@@ -373,7 +373,11 @@ def test_administration(cli: Cli, server: Served) -> None:
         "broker", "options", "limits.topics=77"
     )
     assert cli.answer("broker", "options", "--restore", "limits.topics")["changed"] == []
-    assert "read only at the start" in cli.complains("broker", "options", "listen.port=1")
+    told = cli.complains("broker", "options", "limits.topics=78", "listen.port=1", status=2)
+    assert "read only at the start" in told
+    told = cli.complains("broker", "options", "limits.topics=78", "limits.topic=1", status=2)
+    assert "did you mean limits.topics?" in told
+    assert "limits.topics" not in cli.answer("broker", "options")["changed"], "nothing was changed"
 
 
 def test_limits(cli: Cli) -> None:

@@ -97,25 +97,30 @@ def test_queues(served: Member, capsys: pytest.CaptureFixture[str]) -> None:
     assert data[0]["subscriptions"][0]["backlog"] == 2
 
 
+REFUSED_OPTIONS = {
+    "deduplication=5": "deduplication cannot be '5': use true or false",
+    "roll_entries=many": "roll_entries cannot be 'many': use a whole number",
+    "roll_entries=[1]": "roll_entries cannot be '[1]': use a whole number",
+    "backlog_action=else": "use 'producer_request_hold', 'producer_exception'",
+}
+
+
 def test_options(served: Member, capsys: pytest.CaptureFixture[str]) -> None:
     text, data = told(served, capsys, "options", "roll_entries=77", "deduplication=true")
     assert ("deduplication", "true") in [tuple(line.split()) for line in text.splitlines()]
     assert data["roll_entries"] == 77
     assert call(served, capsys, "options", "roll_entries")[1].split() == ["roll_entries", "77"]
     assert call(served, capsys, "options", "rolls")[2].startswith("holdfast: 'rolls' is not an option")
-    assert "deduplication is 5; use true or false" in call(served, capsys, "options", "deduplication=5")[2]
-    assert call(served, capsys, "options", "sync=true")[2].startswith("holdfast: 'sync' is not an option")
-    assert (
-        "roll_entries is 'many'; use a whole number"
-        in call(served, capsys, "options", "roll_entries=many")[2]
-    )
+    assert call(served, capsys, "options", "sync=always")[2].startswith("holdfast: 'sync' is not an option")
+    status, _, error = call(served, capsys, "options", "roll_entries=78", "rolls=1")
+    assert (status, "did you mean roll_age_s?" in error or "did you mean roll" in error) == (2, True)
+    assert call(served, capsys, "options", "roll_entries")[1].split() == ["roll_entries", "77"]
+    for given, words in REFUSED_OPTIONS.items():
+        with pytest.raises(SystemExit, match="2"):
+            call(served, capsys, "options", given)
+        assert words in capsys.readouterr().err, given
     _, data = told(served, capsys, "options", "backlog_action=producer_exception")
     assert data["backlog_action"] == "producer_exception"
-    told_of = call(served, capsys, "options", "backlog_action=else")[2]
-    assert "backlog_action is 'else'; use 'producer_request_hold', 'producer_exception'" in told_of
-    with pytest.raises(SystemExit, match="2"):
-        call(served, capsys, "options", "roll_entries=[1]")
-    assert "'roll_entries=[1]' is not NAME=VALUE" in capsys.readouterr().err
 
 
 def test_leaving(served: Member, capsys: pytest.CaptureFixture[str]) -> None:

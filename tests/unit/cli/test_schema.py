@@ -13,15 +13,18 @@ from holdfast.cli.entry import run
 from holdfast.pipeline.jobs.archive_directory import ArchiveDirectory
 from holdfast.pipeline.jobs.archive_schemas import stage_schemas
 from holdfast.protocol import pulsar_pb2 as pb
-from tests.kit.server.http_world import HttpWorld, http
+from tests.kit.server.http_world import HttpWorld, T, http
 
 __all__ = ["http"]
 
-DEFINITION = '{"type": "record", "name": "Order", "fields": [{"name": "x", "type": "int"}]}'
+DEFINITION = '{"type": "record", "name": "Order",\n "fields": [{"name": "x", "type": "int"}]}'
 
 
 def call(http: HttpWorld, capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
-    status = run(["schema", *words, "--server", http.server.url])
+    try:
+        status = run(["schema", *words, "--server", http.server.url])
+    except SystemExit as exit_:  # argparse
+        status = int(str(exit_.code))
     told = capsys.readouterr()
     return status, told.out + told.err
 
@@ -48,6 +51,7 @@ def test_from_the_first_to_the_last(
     assert told(http, capsys, "get", topic)["type"] == "JSON"
     assert call(http, capsys, "get", topic, "0") == (0, f"{DEFINITION}\n")
     assert "0  JSON" in call(http, capsys, "versions", topic)[1]
+    assert len(call(http, capsys, "versions", topic)[1].splitlines()) == 2, "a definition is one line"
     assert call(http, capsys, "check", topic, str(file), "--type", "JSON") == (
         0,
         f"{topic}: it fits (FULL)\n",
@@ -103,26 +107,51 @@ def test_the_strategy_of_a_namespace(http: HttpWorld, capsys: pytest.CaptureFixt
 def test_the_rules_of_a_namespace(http: HttpWorld, capsys: pytest.CaptureFixture[str]) -> None:
     topic, of = http.topic().rpartition("/")[2], ("--namespace", "public/default")
     usual = {"strategy": "FULL", "auto_update": True, "enforced": False}
-    assert told(http, capsys, "rules", topic) == usual
+    assert rules(http, capsys, topic) == usual
     try:
-        changed = told(http, capsys, "rules", *of, "--auto-update", "no", "--enforced", "yes")
+        changed = rules(http, capsys, *of, "--auto-update", "no", "--enforced", "yes")
         assert changed == {**usual, "auto_update": False, "enforced": True}
-        assert told(http, capsys, "rules", topic) == {**usual, "auto_update": False, "enforced": True}
-        assert told(http, capsys, "rules", topic, "--enforced", "no") == {**usual, "auto_update": False}
+        assert rules(http, capsys, topic) == {**usual, "auto_update": False, "enforced": True}
+        assert rules(http, capsys, topic, "--enforced", "no") == {**usual, "auto_update": False}
+        found = told(http, capsys, "rules", topic)["from"]
+        assert found == {"strategy": "broker", "auto_update": "namespace", "enforced": "topic"}
         status, text = call(http, capsys, "rules", *of)
-        assert (status, text.split("\n")[1:]) == (
+        assert (status, [line.split() for line in text.splitlines()[1:]]) == (
             0,
-            ["strategy     FULL", "auto_update  no", "enforced     yes", ""],
+            [
+                ["strategy", "-", "FULL", "broker"],
+                ["auto_update", "no", "no", "namespace"],
+                ["enforced", "yes", "yes", "namespace"],
+            ],
         )
     finally:
-        told(http, capsys, "rules", *of, "--auto-update", "yes", "--enforced", "no")
-    assert told(http, capsys, "rules", topic) == usual
+        told(http, capsys, "rules", *of, "--auto-update", "default", "--enforced", "default")
+    assert rules(http, capsys, topic) == usual
 
 
-def test_rules_that_a_topic_does_not_have(http: HttpWorld, capsys: pytest.CaptureFixture[str]) -> None:
+def rules(http: HttpWorld, capsys: pytest.CaptureFixture[str], *words: str) -> Any:
+    """Return the rules that apply."""
+    found = told(http, capsys, "rules", *words)
+    del found["from"]
+    return found
+
+
+def test_the_rules_of_a_topic_are_its_own(http: HttpWorld, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is set for a topic is what is shown, whichever way it was set."""
     topic = http.topic().rpartition("/")[2]
-    status, text = call(http, capsys, "rules", topic, "--auto-update", "no")
-    assert (status, "a rule of a namespace" in text) == (2, True)
+    assert rules(http, capsys, topic, "--auto-update", "no")["auto_update"] is False
+    assert rules(http, capsys, topic, "--auto-update", "default")["auto_update"] is True
+    http.done("POST", f"{T}/{topic}/policies", json={"schema_auto_update": False})
+    assert rules(http, capsys, topic)["auto_update"] is False
+    http.done("PUT", f"{T}/wide/partitions", json=2)
+    assert rules(http, capsys, "wide", "--enforced", "yes", "--auto-update", "no") == {
+        "strategy": "FULL",
+        "auto_update": False,
+        "enforced": True,
+    }
+
+
+def test_rules_of_a_place_that_does_not_exist(http: HttpWorld, capsys: pytest.CaptureFixture[str]) -> None:
     assert "'public' cannot name a namespace" in call(http, capsys, "rules", "public", "--namespace")[1]
     assert "no namespace" in call(http, capsys, "rules", "public/none", "--namespace")[1]
     assert "no topic" in call(http, capsys, "rules", "missing")[1]
@@ -133,6 +162,10 @@ def test_careless_use(http: HttpWorld, capsys: pytest.CaptureFixture[str], tmp_p
     assert "cannot be read" in call(http, capsys, "upload", topic, str(tmp_path / "missing"))[1]
     (tmp_path / "bad").write_text("no JSON")
     assert "not valid as Avro" in call(http, capsys, "upload", topic, str(tmp_path / "bad"))[1]
-    assert "no type 'XML'" in call(http, capsys, "upload", topic, str(tmp_path / "bad"), "--type", "xml")[1]
-    assert call(http, capsys, "strategy", topic, "sideways")[0] == 1
+    for words in (("upload", topic, "bad", "--type", "xml"), ("check", topic, "bad", "--type", "xml")):
+        status, text = call(http, capsys, *words)
+        assert (status, "'xml' is not a type of schemas; use AUTO_CONSUME, AVRO" in text) == (2, True)
+    status, text = call(http, capsys, "strategy", topic, "sideways")
+    assert (status, "'sideways' is not a strategy; use ALWAYS_INCOMPATIBLE" in text) == (2, True)
+    assert call(http, capsys, "get", topic, "-1")[0] == 2
     assert "no topic" in call(http, capsys, "get", "missing")[1]

@@ -343,7 +343,11 @@ def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
 
     def run(*arguments: object, data: str = "", status: int = 0) -> str:
         monkeypatch.setattr("sys.stdin", io.StringIO(data))
-        assert main(list(map(str, arguments))) == status
+        try:
+            ended = main(list(map(str, arguments)))
+        except SystemExit as usage:
+            ended = int(usage.code or 0)
+        assert ended == status
         out, errors = capsys.readouterr()
         return out + errors
 
@@ -359,7 +363,7 @@ def test_users_of_a_file(tmp_path: Path, command: Command, monkeypatch: pytest.M
     assert command("user", "ls", file) == "anna\n"
     assert json.loads(command("user", "ls", file, "--json")) == ["anna"]
     assert read_users(file)["anna"].fits("other")
-    assert "without a colon" in command("user", "set", file, "a:b", data="x\n", status=1)
+    assert "without a colon" in command("user", "set", file, "a:b", data="x\n", status=2)
     assert "has 0 bytes; use 1 to 1024" in command("user", "set", file, "bob", data="\n", status=1)
     assert "no user bob" in command("user", "rm", file, "bob", status=1)
     assert "0 users left" in command("user", "rm", file, "anna")
