@@ -6,9 +6,11 @@ show a traceback.
 
 import os
 import signal
+import sys
 
 INTERRUPTED = 130
 """The exit status after Ctrl-C, as shells have it."""
+SOON_S = 0.001
 
 
 def main() -> int:
@@ -16,6 +18,7 @@ def main() -> int:
     heeded = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # else a parent ignores it
     if heeded:
         signal.signal(signal.SIGINT, _leave)
+        _repeat_lost_interrupts()
     from holdfast.cli import main as command
 
     try:
@@ -28,6 +31,23 @@ def main() -> int:
                 signal.signal(signal.SIGINT, _leave)  # Python's own end would show a traceback
     except KeyboardInterrupt:
         return INTERRUPTED
+
+
+def _repeat_lost_interrupts() -> None:
+    """Repeat an interrupt that Python has shown and dropped.
+
+    It does so where no exception can go on: in a finaliser, or in the callback of a weak reference.
+    """
+    shown = sys.unraisablehook
+
+    def show(unraisable: "sys.UnraisableHookArgs") -> None:
+        if unraisable.exc_type is KeyboardInterrupt:
+            signal.setitimer(signal.ITIMER_REAL, SOON_S)  # when this function has ended
+        else:
+            shown(unraisable)
+
+    signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
+    sys.unraisablehook = show
 
 
 def _leave(*_: object) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -242,3 +244,27 @@ def test_an_interrupt_of_the_end_is_quiet(kept: Path) -> None:
     for later in range(0, slices.pick(60, 600), 20):
         ended = interrupted(calls + later, arguments, waits=False)
         assert (ended.status in (0, 130), ended.errors) == (True, ""), (later, ended)
+
+
+LOST = """
+import os, signal, sys, time, weakref
+import holdfast.cli.entry as entry, holdfast_command
+
+class Thing: ...
+
+def drop(argv):
+    thing = Thing()
+    seen = weakref.ref(thing, lambda _: [os.kill(os.getpid(), signal.SIGINT), time.sleep(60)])
+    del thing
+    time.sleep(60)
+    return 0
+
+entry.run = drop
+sys.exit(holdfast_command.main())
+"""
+
+
+def test_an_interrupt_in_a_callback_is_not_lost() -> None:
+    """Python shows and drops an exception in the callback of a weak reference."""
+    ended = subprocess.run([sys.executable, "-c", LOST], capture_output=True, text=True, timeout=50)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")
