@@ -142,7 +142,7 @@ class Stopwatch:
         return taken_s(
             time.monotonic() - self._began,
             time.process_time() - self._used,
-            pressure_s() - self._pressed,
+            pressure_s() - self._pressed + pressure_s("io") - self._disk,
         )
 
 
