@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from holdfast._core import Batch, Entries, TopicMessage, parse_run, seal_block
@@ -18,7 +17,7 @@ from holdfast.broker.batches import size_of, split
 from holdfast.broker.events import NOWHERE, Answer, Move, MoveAsk, MoveAsked, Row
 from holdfast.broker.events.asks import Errand
 from holdfast.broker.events.moves import open_of
-from holdfast.errors import Fenced, NotFound
+from holdfast.errors import Fenced, HoldfastError, NotFound
 from holdfast.ledger import pack_bits
 
 if TYPE_CHECKING:
@@ -322,12 +321,20 @@ class Mover:
             return []
         numbers = [each.reset_number if number is None else number for each in subscriptions]
         event = Move([each.id for each in subscriptions], numbers, to, rows)
-        with ExitStack() as claims:
-            for each in subscriptions:
-                dispatcher = topic.dispatcher_of(each)
-                if dispatcher is not None:
-                    claims.enter_context(dispatcher.claims.hold([row.ordinal for row in rows]))
-            moved = await broker.engine.submit(event)
+        there = [found for each in subscriptions if (found := topic.dispatcher_of(each)) is not None]
+        claims = [each.claims.hold([row.ordinal for row in rows]) for each in there]
+
+        def ended(refused: bool) -> None:
+            for let_go in claims:
+                let_go(refused)
+
+        try:
+            future = broker.engine.submit(event)
+        except HoldfastError:
+            ended(refused=True)
+            raise
+        future.add_done_callback(lambda done: ended(done.cancelled() or done.exception() is not None))
+        moved = await asyncio.shield(future)  # after a cancellation the event is still under way
         return [rows[index] for index in moved.rows]
 
     def _require_owner(self, topic: Topic, subscription: SubscriptionState) -> None:

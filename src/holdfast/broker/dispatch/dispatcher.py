@@ -126,7 +126,8 @@ class Dispatcher(Acknowledging):
             self._reading.halted = True
             self._table.set_halted(True)
             tenure.serve(self, self._table, self._acking, self._keys)
-        self.claims = Claims(self._table, self._acking, self._acknowledged, self.rewind)
+        calls = (self._acknowledged, self.rewind, self.redeliver)
+        self.claims = Claims(self._table, self._acking, self._reading, *calls)
         """Entries that events take out of the backlog, in place of consumers."""
 
     # -- consumers -------------------------------------------------------------------------------------
