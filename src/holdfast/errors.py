@@ -159,6 +159,10 @@ class Unsupported(HoldfastError):
     """The file system, kernel or broker does not have a feature that the call needs."""
 
 
+class Unannounced(Unsupported):
+    """A joining member has not told yet what it knows; submit again soon."""
+
+
 class NoQuorum(HoldfastError):
     """The view has no majority to order events; submit again in a quorate view."""
 
@@ -229,5 +233,6 @@ __all__ = [
     "Timeout",
     "TooManyConnections",
     "TooManyParticipants",
+    "Unannounced",
     "Unsupported",
 ]

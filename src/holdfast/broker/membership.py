@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.broker.events import Event, MemberAnnounce, OptionsChange, OptionsSet, kinds
 from holdfast.broker.member_state import MemberInfo, Setting
 from holdfast.broker.options import COUNT_MOST, BrokerOptions, shown
-from holdfast.errors import HoldfastError, Misuse, NotFound, Unsupported
+from holdfast.errors import HoldfastError, Misuse, NotFound, Unannounced, Unsupported
 from holdfast.group import GroupStats, Member
 
 if TYPE_CHECKING:
@@ -117,6 +117,7 @@ def require_version(state: BrokerState, kind: type[Event]) -> int:
     """Return the agreed version of a kind.
 
     Raises:
+        Unannounced: a member that joins has not told whether it knows the kind.
         Unsupported: a member does not know the kind; the text names it and its program.
     """
     version = agreed_version(state, kind)
@@ -124,7 +125,7 @@ def require_version(state: BrokerState, kind: type[Event]) -> int:
         member = next(each for each in state.members if not _known_version(state, each, kind))
         info = state.announced.info.get(member.node)
         if info is None or info.member != member:
-            raise Unsupported(
+            raise Unannounced(
                 f"member {member} has not announced itself, and may not know {kind.__name__}; retry later"
             )
         raise Unsupported(

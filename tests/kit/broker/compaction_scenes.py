@@ -7,6 +7,7 @@ from typing import Any
 
 from holdfast.broker.compaction import worker
 from holdfast.broker.membership import owner_of_topic
+from holdfast.broker.topic import Topic
 from tests.kit.broker.life_checks import announced
 from tests.kit.broker.trio import Trio, scene
 
@@ -37,6 +38,11 @@ def owner(trio: Trio) -> int:
     found = owner_of_topic(broker.machine.state, broker.admin._topic("orders").name)
     assert found is not None
     return found.node
+
+
+def requested(topic: Topic) -> bool:
+    """Return whether a compaction is requested, and not done."""
+    return topic.state.compaction is not None and topic.state.compaction.requested > 0
 
 
 async def agree(trio: Trio, value: bytes) -> None:
@@ -96,6 +102,37 @@ def the_owner_dies_while_it_compacts() -> None:
         worker.APPEND_ENTRIES = entries
 
 
+def a_member_joins_while_it_compacts() -> None:
+    """Until it has told what it knows, the compaction waits, and has not failed."""
+
+    async def work(trio: Trio) -> None:
+        await announced(trio)
+        await fill(trio, 1, 3)
+        does = owner(trio)
+        away = next(each for each in trio.brokers if each != does)
+        trio.crash(away)
+        await asyncio.sleep(1)
+        trio.sim.restart(away)
+        broker = trio.brokers[does]
+        topic, state, compactions = broker.admin._topic("orders"), broker.machine.state, broker.compactions
+        while len(state.members) < 3 or not requested(topic):
+            if not requested(topic):
+                await broker.admin.compact("orders")
+            await asyncio.sleep(0.001)
+        await asyncio.sleep(2)
+        assert [failed for _, failed in compactions.counts.values()] in ([], [0])
+        await announced(trio)
+        await compactions.ended(topic)
+        await trio.settle()
+        await agree(trio, b"2")
+
+    entries, worker.APPEND_ENTRIES = worker.APPEND_ENTRIES, 1
+    try:
+        scene(work, **OPTIONS)
+    finally:
+        worker.APPEND_ENTRIES = entries
+
+
 def a_threshold_is_passed() -> None:
     """The owner compacts without a request; the messages before are kept until then."""
 
@@ -119,4 +156,9 @@ async def agree_on_keys(trio: Trio) -> None:
     assert views[0] == views[1] == views[2]
 
 
-SCENES = [any_member_asks_and_the_owner_compacts, the_owner_dies_while_it_compacts, a_threshold_is_passed]
+SCENES = [
+    any_member_asks_and_the_owner_compacts,
+    the_owner_dies_while_it_compacts,
+    a_member_joins_while_it_compacts,
+    a_threshold_is_passed,
+]

@@ -32,10 +32,13 @@ from holdfast.broker.membership import (
     require_version,
 )
 from holdfast.broker.quota import StateLimits
-from holdfast.errors import Corrupt, LimitReached, Misuse, Unsupported
+from holdfast.errors import Corrupt, LimitReached, Misuse, Unannounced, Unsupported
 from holdfast.group import LocalGroup, Member
 from holdfast.names import topic_name
+from holdfast.protocol import pulsar_pb2 as pb
 from holdfast.server.config import Limits
+from holdfast.server.http.refusals import refusal_of
+from holdfast.server.pulsar.commands import refusal
 from tests.kit.broker import member_checks
 from tests.kit.broker.brokers import on_broker
 from tests.kit.broker.crowd import A, B, C, CrowdedGroup, info_of
@@ -357,6 +360,12 @@ def test_the_version_that_all_know() -> None:
         rig = with_members(A, B)
         with pytest.raises(Unsupported, match=r"member 1.1 has not announced itself, and may not know Grown"):
             require_version(rig.state, grown)
+        with pytest.raises(Unannounced) as caught:
+            require_version(rig.state, grown)
+        assert refusal(caught.value).code == pb.ServiceNotReady, "clients retry while a member joins"
+        answer = refusal_of(caught.value)
+        assert answer is not None
+        assert (answer.status, answer.headers) == (503, {"Retry-After": "1"})
 
 
 def test_every_version_is_the_base_of_the_first_cluster() -> None:

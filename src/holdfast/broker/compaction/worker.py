@@ -32,7 +32,7 @@ from holdfast.broker.events import (
     stage_digest,
 )
 from holdfast.broker.telemetry.traffic import CompactionTraffic
-from holdfast.errors import Closed, HoldfastError, NoQuorum, NotFound, Outdated
+from holdfast.errors import Closed, HoldfastError, NoQuorum, NotFound, Outdated, Unannounced
 from holdfast.formatting import plural
 
 if TYPE_CHECKING:
@@ -196,6 +196,8 @@ class Compactions:
                 done = await self._compact(topic, token, began_ns)
             except (Closed, NoQuorum):
                 return  # the next owner begins anew
+            except Unannounced:
+                return  # a member joins; housekeeping tries again
             except Outdated as error:
                 LOG.info("the compaction of %s begins again: %s", topic.name, error)
                 return  # housekeeping does it

@@ -37,6 +37,7 @@ STATUSES: dict[type[Exception], int] = {
     errors.LimitReached: 412,
     errors.Misuse: 412,
     errors.Unsupported: 412,
+    errors.Unannounced: 503,
     errors.Timeout: 504,
     TimeoutError: 504,
     errors.QuotaExceeded: 409,

@@ -29,6 +29,7 @@ from holdfast.errors import (
     Terminated,
     Timeout,
     TooManyConnections,
+    Unannounced,
     Unsupported,
 )
 from holdfast.ids import MessageId
@@ -85,6 +86,7 @@ _CODES: dict[type[Exception], pb.ServerError] = {
     Terminated: pb.TopicTerminatedError,
     Timeout: pb.ServiceNotReady,
     TooManyConnections: pb.TooManyRequests,
+    Unannounced: pb.ServiceNotReady,  # clients retry
     Unsupported: pb.NotAllowedError,
 }
 
