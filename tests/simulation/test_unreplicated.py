@@ -25,5 +25,9 @@ def test_names_and_topics_agree_after_a_join() -> None:
     scenes.run(scenes.names_and_topics_agree_after_a_join)
 
 
+def test_a_log_that_fails_is_opened_again() -> None:
+    scenes.run(scenes.a_log_that_fails_is_opened_again)
+
+
 def test_snapshots_have_the_names() -> None:
     scenes.run(scenes.the_flag_is_in_snapshots)

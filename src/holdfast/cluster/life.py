@@ -48,6 +48,8 @@ CLOSE_S = 120.0
 """Time for a close, by default."""
 FAILED_CLOSE_S = 10.0
 """Time to close a broker that did not get to serve; its events are recovered again."""
+LOCAL_S = 60.0
+"""A log of unreplicated topics that fails sooner after its start is not opened again in the next life."""
 AGAIN_S = (0.05, 1.0)
 """Pause before a join, or a copy, that failed is tried again: the shortest and the longest."""
 
@@ -145,6 +147,8 @@ class ClusterMember:
         self._broker: Broker | None = None
         self._local: Broker | None = None
         """The broker of the unreplicated topics."""
+        self._local_failed = ""
+        """Why it ended soon after its start, in the life before this one."""
         self._donor: Broker | None = None
         """The broker that others may copy from."""
         self._progress = Progress()
@@ -385,6 +389,7 @@ class ClusterMember:
             broker.begin()
             self._local = await self._open_local()
             if self._local is not None:
+                self._watch_local(broker, self._local)
                 broker.unreplicated.use(self._local)
         except BaseException:
             self._donor = None
@@ -411,7 +416,10 @@ class ClusterMember:
         if self._path is None and self._local_files is None:
             return None
         disk, files = self._local_files or (None, None)
+        failed, self._local_failed = self._local_failed, ""
         try:
+            if failed:
+                raise Closed(f"their log failed twice; start this node again: {failed}")
             return await Broker.start(
                 None if self._path is None else self._path / LOCAL,
                 replace(self._options, create_topics=False, require_namespaces=False),
@@ -423,6 +431,19 @@ class ClusterMember:
         except (HoldfastError, OSError) as error:  # the replicated topics can be served without it
             LOG.error("the unreplicated topics of this node are not served: %s", error)
             return None
+
+    def _watch_local(self, broker: Broker, local: Broker) -> None:
+        """Join again if the log of the unreplicated topics fails: it is opened again then."""
+        began_ns = self._clock.monotonic_ns()
+
+        def ended(reason: HoldfastError) -> None:
+            if self._local is not local:
+                return  # it is being closed
+            if self._clock.monotonic_ns() - began_ns < LOCAL_S * 1e9:
+                self._local_failed = str(reason)
+            broker.engine.end(Closed(f"the log of its unreplicated topics has failed: {reason}"))
+
+        local.engine.on_ended = ended
 
     async def _serve(self, node: int, channel: Channel) -> None:
         await donate(self._donor, channel)

@@ -10,7 +10,8 @@ import pytest
 
 from holdfast.broker import Broker, BrokerOptions
 from holdfast.broker.machine import Machine
-from holdfast.errors import Exists, HoldfastError, Misuse
+from holdfast.cluster.life import LOCAL_S
+from holdfast.errors import Corrupt, Exists, HoldfastError, Misuse
 from holdfast.names import topic_name
 from tests.kit.cluster.link import Wires
 from tests.kit.cluster.simulated import local_of, sim_member
@@ -159,6 +160,28 @@ async def names_and_topics_agree_after_a_join(scene: Scene) -> None:
     for each in scene.brokers.values():
         assert list(each.unreplicated.places()) == [topic_name("other")]
     scene.require_same()
+
+
+async def a_log_that_fails_is_opened_again(scene: Scene) -> None:
+    """Its node joins again. After a second failure it serves the replicated topics alone."""
+    await scene.brokers[2].admin.create_topic("only", unreplicated=True)
+    await send(scene.local(2), 5)
+    await asyncio.sleep(2 * LOCAL_S)
+    for opened in (True, False):
+        local = scene.local(2)
+        local.engine.end(Corrupt("its disk failed"))
+        await asyncio.sleep(0.1)
+        await scene.back()
+        assert (scene.brokers[2].unreplicated.local is not None) is opened
+        assert scene.brokers[2].failure is None
+        assert list(scene.brokers[1].unreplicated.places()) == [ONLY]
+        if opened:
+            assert scene.local(2) is not local
+            assert await content(scene.local(2)) == [0, 1, 2, 3, 4]
+            await send(scene.local(2), 5, first=5)
+    scene.crash(2)
+    await scene.back(2)
+    assert await content(scene.local(2)) == list(range(10))
 
 
 async def the_flag_is_in_snapshots(scene: Scene) -> None:
