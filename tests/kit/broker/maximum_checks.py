@@ -12,6 +12,7 @@ from typing import Any
 
 from holdfast.broker.api.consumer import Consumer
 from holdfast.broker.broker import Broker
+from holdfast.broker.state import SubscriptionType
 from holdfast.errors import Busy, HoldfastError, LimitReached, Misuse, Timeout
 from tests.kit.broker.life_checks import alone, announced
 from tests.kit.broker.trio import Trio, scene
@@ -279,3 +280,57 @@ def unacknowledged_are_limited(power: bool = False) -> None:
             assert len(await taken(consumer)) == 5, "the limit does not survive"
 
     alone(before, after, power=power, unacked_max=5)
+
+
+MESSAGES = 120
+HELD = 10
+"""Unacknowledged messages of the subscription; each other member may hold one more."""
+
+
+def members_share_what_is_unacknowledged(type_: SubscriptionType) -> None:
+    """Consumers of three members hold together what their subscription may hold, and rest then.
+
+    All messages arrive once, also if one member is much slower, and one dies with what it holds.
+    """
+
+    async def work(trio: Trio) -> None:
+        await trio.brokers[1].admin.set_policies("orders", subscription_unacked_max=HELD)
+        async with AsyncExitStack() as stack:
+            consumers = {number: trio.consumer(number, type_, receiver_queue=50) for number in (1, 2, 3)}
+            for number in (1, 2):
+                await stack.enter_async_context(consumers[number])
+            await consumers[3].open()
+            async with trio.brokers[1].producer("orders") as producer:
+                for number in range(MESSAGES):
+                    await producer.send(b"%d" % number, key=f"k{number % 37}")
+            await trio.settle(3)
+            quiet = trio.brokers[1].machine.log.next_d
+            await trio.settle(10)
+            assert trio.brokers[1].machine.log.next_d == quiet, "the members send while all wait"
+            await within(trio)
+            trio.crash(3)
+            seen: list[int] = []
+            turns = [consume(trio, consumers[1], seen, 0.2), consume(trio, consumers[2], seen, 0.01)]
+            async with asyncio.timeout(120):
+                await asyncio.gather(*turns)
+            assert sorted(seen) == list(range(MESSAGES))
+
+    scene(work)
+
+
+async def within(trio: Trio) -> None:
+    held = [trio.dispatcher(number).stats().pending_entries for number in trio.brokers]
+    assert HELD <= sum(held) <= HELD + len(held) - 1, f"{held} messages, of {HELD}"
+
+
+async def consume(trio: Trio, consumer: Consumer, seen: list[int], pause_s: float) -> None:
+    while len(seen) < MESSAGES:
+        try:
+            messages = await consumer.receive_many(3, timeout=0.3)
+        except Timeout:
+            continue
+        held = sum(trio.dispatcher(number).stats().pending_entries for number in trio.brokers)
+        assert held <= HELD + len(trio.brokers) - 1, held
+        await asyncio.sleep(pause_s)
+        seen += [message.ordinal for message in messages]
+        await consumer.ack_many(messages)

@@ -84,12 +84,35 @@ class Acking:
         self._open: dict[int, int] = {}
         """By ordinal of a batch with acknowledgements under way: the mask of messages that stay open."""
         self.outdated = 0
-        self.elsewhere: Ranges = ()
-        """Entries that consumers of other members hold."""
+        self._elsewhere: Ranges = ()
+        self.held_max = 0
+        """The most unacknowledged messages of all consumers, also of other members; 0: no limit."""
         self.is_foreign: Callable[[], bool] = lambda: False
         """Returns whether another member dispatches."""
         self.offer: Offering | None = None
         """Offers acknowledgements to the owner; None: no other member has the subscription."""
+
+    # -- entries of other members ---------------------------------------------------------------------
+
+    @property
+    def elsewhere(self) -> Ranges:
+        """Entries that consumers of other members hold."""
+        return self._elsewhere
+
+    @elsewhere.setter
+    def elsewhere(self, ranges: Ranges) -> None:
+        self._elsewhere = ranges
+        self.share()
+
+    @property
+    def away(self) -> int:
+        """Number of entries that consumers of other members hold, and have not acknowledged."""
+        count = self._cursor.acks.count
+        return sum(count(end) - count(first) for first, end in self._elsewhere)
+
+    def share(self) -> None:
+        """Leave this member the rest of the limit, and at least one message."""
+        self._table.held_max = max(1, self.held_max - self.away) if self.held_max else 0
 
     # -- calls of consumers ----------------------------------------------------------------------------
 
@@ -393,7 +416,7 @@ class Acking:
     def next_open(self, ordinal: int) -> int:
         """Return the first ordinal from here on that is open, and not with another member."""
         at = self._cursor.acks.next_unacked(ordinal)
-        for each in meeting(self.elsewhere, at, at + 1) if self.elsewhere else ():
+        for each in meeting(self._elsewhere, at, at + 1) if self._elsewhere else ():
             at = each[1]
         return at
 
@@ -405,8 +428,8 @@ class Acking:
         coming = [turn for turn in self._flying if turn.high > first]
         if self._turn is not None and self._turn.high > first:
             coming.append(self._turn)
-        if self.elsewhere:
-            found += meeting(self.elsewhere, first, end)
+        if self._elsewhere:
+            found += meeting(self._elsewhere, first, end)
         elif not coming:
             return found
         number = self._revision.reset_number

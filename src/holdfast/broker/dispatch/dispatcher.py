@@ -277,7 +277,8 @@ class Dispatcher(Acknowledging):
 
     def limit(self, unacked_max: int, held_max: int, pace: Pace | None) -> None:
         """Set limits: unacknowledged messages of a consumer and of all together (0: none), and rates."""
-        self._table.unacked_max, self._table.held_max = unacked_max, held_max
+        self._table.unacked_max, self._acking.held_max = unacked_max, held_max
+        self._acking.share()
         self._reading.pace = pace
         self._pump()
 
@@ -530,6 +531,7 @@ class Dispatcher(Acknowledging):
             self._reading.pump()
 
     def _moved(self) -> None:
+        self._acking.share()
         self._looking.progress()
         self._pump()
 
@@ -590,6 +592,7 @@ class Dispatcher(Acknowledging):
     def _acknowledged(self) -> None:
         self._looking.progress()
         if self._table.unacked_max or self._table.held_max or self._table.keyed:
+            self._acking.share()
             self._pump()
 
     def _require_open(self) -> None:

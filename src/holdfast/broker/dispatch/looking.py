@@ -155,8 +155,8 @@ class Looking:
             read_error=reading.last_error,
             damaged="" if (found := reading.damage) is None else str(found[1]),
             unacked_max=self._table.unacked_max,
-            held_max=self._table.held_max,
-            held=self._table.held_messages,
+            held_max=self._acking.held_max,
+            held=self._table.held_messages + (self._acking.away if self._acking.held_max else 0),
             paced=reading.pace is not None and reading.pace.waiting,
             owner=self.owner if self._reading.halted else "",
         )
