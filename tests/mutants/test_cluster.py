@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from holdfast.broker.api.sessions import Sessions
 from holdfast.broker.engine import Engine
@@ -78,7 +79,7 @@ def test_sessions_of_those_who_left_stay_on_one_member(monkeypatch: pytest.Monke
         life = CURRENT.get()
         if life is not None and life.name.startswith("node 2"):
             everybody = {*self.members, *state.members}
-            return apply(ViewChange(sorted(everybody)), state, context)
+            return apply(replace(self, members=sorted(everybody)), state, context)
         return apply(self, state, context)
 
     monkeypatch.setattr(ViewChange, "apply", forgetful)

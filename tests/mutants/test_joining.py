@@ -30,10 +30,12 @@ from tests.kit.cluster.members import (
 )
 from tests.kit.cluster.stores import (
     add_nodes,
+    drifting_nodes,
     quorate,
     random_nodes,
     remove_nodes,
     require_nothing_lost,
+    shorten_list,
     small_worlds,
 )
 
@@ -125,6 +127,12 @@ def test_a_shorter_list_of_nodes_that_elects(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(election, "_unlisted", lambda whole, nodes: None)
     with pytest.raises(AssertionError):
         remove_nodes()
+
+
+def test_a_shorter_list_that_ends_the_earlier_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(election, "_earlier_lists", lambda whole: [])
+    with pytest.raises(AssertionError):
+        shorten_list(drifting_nodes())
 
 
 def test_added_nodes_that_count_among_holders(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -298,7 +306,7 @@ def test_names_of_ledgers_that_a_power_cut_takes_back(monkeypatch: pytest.Monkey
 
 
 def test_frames_that_are_kept_without_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Frames are dropped, the journal is not asked for again, and the gap is not seen."""
+    """Frames are dropped, and the journal is not asked for again."""
 
     async def once(*arguments: Any) -> Any:
         channel, install, relay, progress, needed = arguments

@@ -230,6 +230,62 @@ def test_a_shorter_list_of_nodes_needs_the_command() -> None:
         sim.run_until(lambda: sorted(world.brokers) == [1])
 
 
+def serve_with(world: JoinWorld, *numbers: int, new: bool = True) -> None:
+    """Let these nodes alone run, until all of them serve and have published, or wait."""
+    power_off(world)
+    world.sim.run(0.5)
+    for number in numbers:
+        world.sim.restart(number)
+    if new:
+        world.sim.run_until(lambda: sorted(world.brokers) == sorted(numbers))
+        confirmed = len(world.confirmed)
+        world.sim.run(1)
+        assert len(world.confirmed) > confirmed
+
+
+def test_listed_nodes_that_missed_the_last_view_wait() -> None:
+    """Two nodes of five are a majority of the shorter list; others have more."""
+    with three(nodes=5) as world:
+        sim = world.sim
+        serve_with(world, 1, 2, 3)
+        serve_with(world, 3, 4, 5)
+        world.configure([1, 2, 3])
+        serve_with(world, 1, 2, new=False)
+        sim.run(5)
+        assert not world.brokers
+        status = world.members[1].status()
+        assert (status.state, status.waits_for) == ("electing", (3,))
+        assert "of the earlier cluster.nodes [1, 2, 3, 4, 5]" in status.reason
+        sim.restart(3)
+        sim.run(5)
+        assert not world.brokers
+        assert world.members[3].status().waits_for == (4, 5), "its last view has them"
+        world.configure([1, 2, 3, 4, 5])
+        power_off(world)
+        for number in sim.nodes:
+            sim.restart(number)
+        world.settle()
+
+
+def test_a_shorter_list_counts_alone_when_its_nodes_have_served() -> None:
+    with three(nodes=5) as world:
+        sim = world.sim
+        serve_with(world, 1, 2, 3)  # 4 and 5 have left
+        world.configure([1, 2, 3])
+        serve_with(world, 1, 2, 3)
+        serve_with(world, 1, 2)
+        world.configure(
+            [1, 2, 3, 4, 5]
+        )  # and a list that grows again waits for a majority of the shorter one
+        serve_with(world, 3, 4, 5, new=False)
+        sim.run(5)
+        assert not world.brokers
+        assert "of the earlier cluster.nodes [1, 2, 3]" in world.members[3].status().reason
+        sim.restart(1)
+        sim.restart(2)
+        world.settle()
+
+
 def test_a_survivor_that_copied_from_others_is_none_any_more() -> None:
     """Else the next power cut, years later, would elect it without later messages."""
     with three() as world:

@@ -97,7 +97,7 @@ class Machine:
 
     def view(self, view: View, unclean: bool = False) -> Applied:
         """Apply the event with which a view begins, at its position."""
-        event = ViewChange(list(view.members), unclean)
+        event = ViewChange(list(view.members), unclean, view.votes)
         frame = _core.Frame()
         frame.event(event.kind, event.version, event.encode())
         return self._run(view.position, None, frame.take(0), redo=False)

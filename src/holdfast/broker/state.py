@@ -73,6 +73,8 @@ class ViewMark(msgspec.Struct, array_like=True, frozen=True):
     """The nodes of its members: no other node can have held its events in it."""
     check: int
     """Checksum of its members: a view id alone may be used twice, by members that never met."""
+    votes: tuple[int, ...] = ()
+    """The nodes of which a majority confirms its events; empty: not known, or a broker alone."""
 
 
 VIEWS_KEPT = 64

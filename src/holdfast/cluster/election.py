@@ -12,9 +12,11 @@ members get the same hellos in the same order, so all decide the same.
 | stores of different clusters                                              | REFUSE, naming both      |
 | the last view of a store has nodes that are not configured (`_unlisted`)   | WAIT for them            |
 | no store, and every configured node is there                              | BOOTSTRAP: lowest node   |
-| every configured node is there; the stores have nothing stable, but of a   | SEED: the longest store  |
-| broker alone (`_seed`); all others are fresh, or have begun to copy       |                          |
-| fewer than n − majority + 1 nodes are counted                             | WAIT for the others      |
+| every configured node is there, and no other one had a vote; the stores   | SEED: the longest store  |
+| have nothing stable, but of a broker alone (`_seed`); all others are      |                          |
+| fresh, or have begun to copy                                              |                          |
+| of the configured nodes, or of an earlier list (`_earlier_lists`), fewer   | WAIT for the others      |
+| than n − majority + 1 are counted                                         |                          |
 | a store that has all that can be stable (`_has_all`)                      | ELECT: the longest such  |
 | otherwise                                                                 | WAIT for the others      |
 
@@ -23,8 +25,9 @@ events look stable to it, and no other node held them. A store whose copy did no
 that holds nothing. The candidate's history must have a view in which that copy was begun (`CutMark`).
 
 **Why nothing stable is lost.** Let e be stable. A majority M has held e and all before it in e's view, or
-has held a later view that includes e. At most majority − 1 nodes are not counted, so a counted node T was in
-M. The elected store S has all that can be stable of T:
+has held a later view that includes e. M is a majority of the nodes that had a vote in that view. At most
+majority − 1 of these are not counted, so a counted node T was in M. The elected store S has all that can be
+stable of T:
 
 1. *S went through T's last view into a later one.* A primary view contains all that was stable before it
    (I26). T has no event outside its last view's past but those of the view itself, so S has e.
@@ -44,6 +47,12 @@ With all nodes counted a store is always found: at each fork at most one branch 
 **Other configured nodes than before.** Nodes that were removed may hold what was stable. So a shorter list
 waits, unless a later view did without these nodes. Nodes that were added were in no view. They raise the
 number of counted nodes, but not the majority of holders in rule 3: a majority of the earlier nodes sufficed.
+
+Each view records the nodes that had a vote in it. A majority of the configured nodes need not have a node of
+each majority of the earlier ones. So the earlier lists count, too, back to the last view that a store knows
+to be stable. A majority of the nodes of that view has all that
+was confirmed before, and its own list counts. This suffices for one change at a time: before the next one,
+all nodes must have served.
 """
 
 from __future__ import annotations
@@ -52,6 +61,7 @@ import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from holdfast.broker.state import ViewMark
 from holdfast.cluster.hello import Hello
 
 
@@ -108,7 +118,8 @@ def decide(hellos: Sequence[Hello], nodes: Sequence[int]) -> Decision:
     others = [hello for hello in present if hello not in whole]
     if not absent and not whole and all(hello.fresh for hello in others):
         return Decision(Outcome.BOOTSTRAP, present[0].node, reason="all nodes are new")
-    if not absent and (seed := _seed(whole, others, majority)) is not None:
+    voters = {node for each in _earlier_lists(whole) for node in each}
+    if not absent and voters <= set(nodes) and (seed := _seed(whole, others, majority)) is not None:
         return Decision(Outcome.SEED, seed.node, reason="its cluster begins: nothing else can be stable")
     alone = [hello for hello in whole if _was_alone(hello, majority)]
     counted = [hello for hello in whole if hello not in alone]
@@ -176,26 +187,46 @@ def _elect(
     whole: list[Hello], others: list[Hello], absent: tuple[int, ...], nodes: Sequence[int]
 ) -> Decision:
     majority = len(nodes) // 2 + 1
-    needed = len(nodes) - majority + 1
     known = {node for hello in whole for mark in hello.history for node in mark.nodes} & set(nodes)
     holding = min(majority, len(known) // 2 + 1)  # of the nodes before others were added
+    lists = [tuple(sorted(nodes)), *_earlier_lists(whole)]
+    everyone = {node for each in lists for node in each}
     best: Hello | None = None
-    most = 0
+    short: list[tuple[int, tuple[int, ...]]] = []
     for candidate in whole:
         counted = {
             hello.node for hello in (*whole, *(each for each in others if _is_witness(each, candidate)))
         }
-        most = max(most, len(counted))
-        if len(counted) < needed:
+        if lacking := [each for each in lists if len(counted & set(each)) < _needed(each)]:
+            short.append((len(counted & set(lacking[0])), lacking[0]))
             continue
-        unknown = set(nodes) - counted
+        unknown = everyone - counted
         sound = all(_has_all(candidate, other, whole, unknown, holding) for other in whole)
         if sound and (best is None or _length(candidate) > _length(best)):
             best = candidate
     if best is not None:
         return Decision(Outcome.ELECT, best.node, reason="its store has all that can be stable")
-    why = _why(whole, others, most, needed)
+    if not whole:
+        short = [(0, lists[0])]
+    why = _why(others, max(short), lists[0]) if short else _FORKED
     return Decision(Outcome.WAIT, waits_for=absent or tuple(hello.node for hello in others), reason=why)
+
+
+def _needed(nodes: Sequence[int]) -> int:
+    """Return how many of these nodes have at least one of each majority."""
+    return len(nodes) - len(nodes) // 2
+
+
+def _earlier_lists(whole: list[Hello]) -> list[tuple[int, ...]]:
+    """Return the lists of nodes of which a majority may have confirmed more.
+
+    A view that is known to be stable ends the lists of the views before it.
+    """
+    ended: set[ViewMark] = set()
+    for hello in whole:
+        known = sum(mark.d <= hello.stable_d for mark in hello.history)
+        ended |= set(hello.history[: max(known - 1, 0)])
+    return sorted({mark.votes for hello in whole for mark in hello.history if mark not in ended} - {()})
 
 
 def _length(hello: Hello) -> tuple[int, int]:
@@ -203,11 +234,18 @@ def _length(hello: Hello) -> tuple[int, int]:
     return (0 if view is None else view.view, hello.last_d)
 
 
-def _why(whole: list[Hello], others: list[Hello], counted: int, needed: int) -> str:
-    if counted < needed:
-        missing = [f"node {other.node} " + _lacks(other) for other in others]
-        return f"{counted} of {needed} needed stores are here" + "".join(f"; {each}" for each in missing)
-    return "the stores differ at their ends, and those that are missing decide which one was confirmed"
+_FORKED = "the stores differ at their ends, and those that are missing decide which one was confirmed"
+
+
+def _why(others: list[Hello], short: tuple[int, tuple[int, ...]], nodes: tuple[int, ...]) -> str:
+    counted, listed = short
+    told = f"{counted} of {_needed(listed)} needed stores are here"
+    if listed != nodes:
+        told += (
+            f", of the earlier cluster.nodes {list(listed)}: a majority of those may have confirmed messages "
+            "that these lack; start all nodes, or list the earlier ones again"
+        )
+    return told + "".join(f"; node {other.node} {_lacks(other)}" for other in others)
 
 
 def _lacks(hello: Hello) -> str:

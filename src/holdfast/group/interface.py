@@ -93,6 +93,8 @@ class View:
     left: tuple[Member, ...]
     quorate: bool
     """The members' nodes are a majority of the configured votes."""
+    votes: tuple[int, ...] = ()
+    """The nodes with a vote, in ascending order; empty for a broker alone."""
 
     @property
     def position(self) -> Position:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from holdfast._core import Batch, TopicMessage
 from holdfast.broker import key_shared
@@ -247,7 +248,7 @@ def a_snapshot_forgets_batch_index_acks(patch: Patch) -> None:
 def an_unclean_restart_goes_on_in_the_open_ledger(patch: Patch) -> None:
     apply = ViewChange.apply
     patch.setattr(
-        ViewChange, "apply", lambda self, state, context: apply(ViewChange(self.members), state, context)
+        ViewChange, "apply", lambda self, state, context: apply(replace(self, unclean=False), state, context)
     )
 
 

@@ -19,9 +19,9 @@ from tests.kit.sim import Sim
 
 
 @contextmanager
-def three(seed: int = 1) -> Iterator[JoinWorld]:
-    """Three members that serve, and have published a little."""
-    with watched(), Sim(seed, 3) as sim:
+def three(seed: int = 1, nodes: int = 3) -> Iterator[JoinWorld]:
+    """Three members, or so many, that serve, and have published a little."""
+    with watched(), Sim(seed, nodes) as sim:
         world = JoinWorld(sim)
         sim.network.weather.detection_s = (0.005, 0.2)
         sim.boot(world.program)

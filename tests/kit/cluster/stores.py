@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from holdfast.broker.state import ViewMark
 from holdfast.cluster import Hello, Outcome, decide
@@ -38,6 +38,10 @@ class Node:
     """Or `incomplete`, `fresh`: what it held is gone."""
     votes: int = 3
     """How many nodes the cluster had."""
+    first: tuple[int, ...] = ()
+    """The nodes of the first view; all by default."""
+    recorded: bool = True
+    """Whether its views say which nodes had a vote."""
 
     def hello(self) -> Hello:
         if self.kind == "fresh":
@@ -47,7 +51,11 @@ class Node:
         main = MAIN[: self.held]
         last = main[-1]
         everyone = tuple(range(1, self.votes + 1))
-        views = {1: ViewMark(1, 1, everyone, 100), 4: ViewMark(2, 4, self.second or everyone, 200)}
+        votes = everyone if self.recorded else ()
+        views = {
+            1: ViewMark(1, 1, self.first or everyone, 100, votes),
+            4: ViewMark(2, 4, self.second or everyone, 200, votes),
+        }
         own = [
             Held(last.last_d + at, last.view, last.index + at, 1000 * self.number + at)
             for at in range(1, self.own + 1)
@@ -133,11 +141,46 @@ def add_nodes(listed: int, seeds: Iterable[int] = range(300)) -> set[Outcome]:
     return outcomes
 
 
+def drifting_nodes() -> Iterator[list[Node]]:
+    """Yield five nodes whose two views had one node in common: the others never met."""
+    first, second = (1, 2, 3), (3, 4, 5)
+    for held in itertools.product((1, 3), (1, 3), (1, 3, 4, 5), (4, 5), (4, 5)):
+        yield [
+            Node(at + 1, count, second=second, first=first, votes=5, own=at % 2)
+            for at, count in enumerate(held)
+        ]
+
+
+def random_drifting_nodes(seed: int) -> list[Node]:
+    """Return five nodes of two views, each of some majority; see `random_nodes`."""
+    chance = random.Random(seed)
+    first, second = (tuple(sorted(chance.sample(range(1, 6), chance.randint(3, 4)))) for _ in range(2))
+    made = []
+    for number in range(1, 6):
+        kind = chance.choice(("whole", "whole", "whole", "incomplete", "fresh"))
+        held = chance.randint(1, 3) if number in first else 0
+        if number in second and (not held or chance.random() < 0.5):
+            held = 0 if kind == "incomplete" else chance.randint(4, 5)  # its copy began in the second view
+        own = chance.choice((0, 0, 1, 2))
+        made.append(Node(number, held, own, 0, 0, second, kind if held else "fresh", 5, first))
+    return made
+
+
+def shorten_list(worlds: Iterable[Sequence[Node]]) -> set[Outcome]:
+    """Require that nothing is lost after nodes were removed, and listed nodes are absent (I235)."""
+    outcomes = set()
+    for nodes in worlds:
+        for listed in itertools.chain(itertools.combinations(nodes, 3), itertools.combinations(nodes, 4)):
+            for present in quorate(listed):
+                outcomes.add(require_nothing_lost(nodes, present, [node.number for node in listed]))
+    return outcomes
+
+
 def remove_nodes(seeds: Iterable[int] = range(300)) -> set[Outcome]:
     """Require that nothing is lost after nodes were removed from the list (I235)."""
     outcomes = set()
-    for seed in seeds:
-        before = random_nodes(seed, 5)
+    for seed in seeds:  # also with views of a program that did not record the nodes with a vote
+        before = [replace(node, recorded=bool(seed % 2)) for node in random_nodes(seed, 5)]
         for present in itertools.chain.from_iterable(itertools.combinations(before, n) for n in (1, 2, 3)):
             left = [node.number for node in present]
             outcomes.add(require_nothing_lost(before, present, left))

@@ -54,7 +54,8 @@ class JoinWorld(World):
     def configure(self, nodes: list[int]) -> None:
         """Set `cluster.nodes`, for members that start from now on."""
         self.nodes = nodes
-        self.sim.network.majority = self.checker.majority = len(nodes) // 2 + 1
+        self.sim.network.configure(nodes)
+        self.checker.majority = self.sim.network.majority
 
     def member(self, node: SimNode, replica: Replica) -> ClusterMember:
         return ClusterMember(

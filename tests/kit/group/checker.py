@@ -71,6 +71,8 @@ class Checker:
             raise Broken(f"I22: {story.member} is given view {view.id} of {view.members}")
         if view.quorate != (len({member.node for member in view.members}) >= self.majority):
             raise Broken(f"I23: view {view.id} of {len(view.members)} members says quorate={view.quorate}")
+        if view.votes and len(view.votes) // 2 + 1 != self.majority:
+            raise Broken(f"I23: view {view.id} names {view.votes} as the nodes with a vote")
         if story.views and story.views[-1].quorate and story.member in view.joined:
             raise Broken(f"I22: {story.member} was in the primary view and is called a joiner in {view.id}")
         story.views.append(view)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextvars import Context
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -112,8 +112,7 @@ class Network:
         self.weather = Weather()
         self.history: list[View | Delivered] = []
         """The primary views in order, each followed by its events once it is closed."""
-        self.votes = votes
-        self.majority = votes // 2 + 1
+        self.configure(range(1, votes + 1))
         self.endpoints: list[Endpoint] = []
         self._loop = loop
         self._chance = chance
@@ -125,6 +124,11 @@ class Network:
         self._views = 0
         self._primary: Ring | None = None
         self._reform_ns: int | None = None
+
+    def configure(self, nodes: Iterable[int]) -> None:
+        """Set the nodes that have a vote, in views from now on."""
+        self.votes = tuple(sorted(nodes))
+        self.majority = len(self.votes) // 2 + 1
 
     # -- calls of nodes and faults ---------------------------------------------------------------------
 
@@ -374,6 +378,7 @@ class Network:
             joined=tuple(member for member in members if member not in before),
             left=tuple(member for member in before if member not in members),
             quorate=len({member.node for member in members}) >= self.majority,
+            votes=self.votes,
         )
         ring = Ring(view, side)
         self._trace.add("net", "view", view.id, *members, "quorate" if view.quorate else "minority")
@@ -385,7 +390,7 @@ class Network:
             end.known = {member: word for member, word in end.known.items() if member in members}
             end.push(view)
             if was_quorate and not view.quorate:
-                self._lose(end, f"view {view.id} is not quorate: {len(members)} of {self.votes} votes")
+                self._lose(end, f"view {view.id} is not quorate: {len(members)} of {len(self.votes)} votes")
         if view.quorate:
             self._primary = ring
             self.history.append(view)

@@ -106,7 +106,7 @@ PACKED = "dc002e05c003c0c0c0c3c004" + 37 * "c0"
 BEFORE_COMPACTION = "dc002d05c003c0c0c0c3c004" + 36 * "c0"
 
 FORMATS: list[tuple[int, int, Event, str]] = [
-    (2, 1, ViewChange([ME, Member(node=3, incarnation=2)], True), "9292920202920302c3"),
+    (2, 2, ViewChange([ME, Member(node=3, incarnation=2)], True, (2, 3)), "9392920202920302c3920203"),
     (3, 1, MemberHello(7, b"t1"), "9207c4027431"),
     (4, 1, TransferMark(b"t1"), "91c4027431"),
     (5, 1, UpdateBegin(ME, [1, 2]), "92920202920102"),
@@ -277,6 +277,7 @@ def test_bodies_stay_as_they_are(kind: int, version: int, event: Event, body: st
 
 
 OLDER: list[tuple[int, int, Event, str]] = [
+    (2, 1, ViewChange([ME, Member(node=3, incarnation=2)], True), "9292920202920302c3"),
     (14, 6, PolicySet(1, POLICIES, ["ä", "b"]), "9301" + BEFORE_COMPACTION + "92a2c3a4a162"),
     (74, 5, NamespaceUpdate("ä", POLICIES, ["ä", "b"]), "93a2c3a4" + BEFORE_COMPACTION + "92a2c3a4a162"),
     (10, 5, TopicCreate("ä", b"t1", POLICIES, True), "94a2c3a4c4027431" + EARLIER + "c3"),

@@ -13,10 +13,13 @@ from tests.kit.cluster.stores import (
     MAIN,
     Node,
     add_nodes,
+    drifting_nodes,
     quorate,
+    random_drifting_nodes,
     random_nodes,
     remove_nodes,
     require_nothing_lost,
+    shorten_list,
     small_worlds,
 )
 from tests.kit.slices import pick
@@ -100,6 +103,56 @@ def require_outcome(hellos: list[Hello], nodes: Sequence[int], outcome: Outcome,
     assert (decision.outcome, decision.node) == (outcome, node), decision
     assert decision == decide(hellos[::-1], nodes), "the order of the hellos decides"
     assert decision.reason
+
+
+EVERYONE = (1, 2, 3, 4, 5)
+OLD = ViewMark(5, 1, THREE, 7, EVERYONE)
+"""Nodes 4 and 5 were away, and had a vote."""
+NEW = ViewMark(6, 8, THREE, 8, THREE)
+"""They have none any more."""
+
+
+@pytest.mark.parametrize(
+    ("hellos", "nodes", "outcome", "node"),
+    [
+        # node 3 may have been in a later view, with the removed ones
+        ([store(1, history=[OLD]), store(2, history=[OLD])], THREE, Outcome.WAIT, None),
+        ([store(node, history=[OLD]) for node in THREE], THREE, Outcome.ELECT, 1),
+        ([store(1, history=[OLD]), store(2, history=[OLD], forced=True)], THREE, Outcome.FORCED, 2),
+        # the disk of node 3 is lost, too, and nodes 4 and 5 are removed
+        ([store(1, history=[OLD], stable_d=0), fresh(2), fresh(3)], THREE, Outcome.WAIT, None),
+        ([store(1, history=[OLD], stable_d=0), *map(fresh, (2, 3, 4, 5))], EVERYONE, Outcome.SEED, 1),
+        # a view of the shorter list is known to be stable, or may not be
+        ([store(1, history=[OLD, NEW]), store(2, history=[OLD])], THREE, Outcome.ELECT, 1),
+        ([store(1, history=[OLD, NEW], stable_d=7), store(2, history=[OLD])], THREE, Outcome.WAIT, None),
+        ([store(1, history=[NEW]), store(2, history=[NEW])], THREE, Outcome.ELECT, 1),
+        # the list grows again: nodes 1 and 2 may have gone on
+        ([store(3, history=[OLD, NEW]), store(4, history=[OLD]), fresh(5)], EVERYONE, Outcome.WAIT, None),
+        (
+            [store(3, history=[OLD, NEW]), *(store(n, history=[OLD]) for n in (4, 5))],
+            EVERYONE,
+            Outcome.WAIT,
+            None,
+        ),
+        (
+            [store(n, history=[OLD, NEW]) for n in (2, 3)] + [store(4, history=[OLD])],
+            EVERYONE,
+            Outcome.ELECT,
+            2,
+        ),
+    ],
+)
+def test_other_nodes_had_a_vote(
+    hellos: list[Hello], nodes: Sequence[int], outcome: Outcome, node: int | None
+) -> None:
+    require_outcome(hellos, nodes, outcome, node)
+
+
+def test_a_wait_for_an_earlier_list_names_it() -> None:
+    decision = decide([store(1, history=[OLD]), store(2, history=[OLD])], THREE)
+    assert decision.waits_for == (3,)
+    assert "2 of 3 needed stores are here, of the earlier cluster.nodes [1, 2, 3, 4, 5]" in decision.reason
+    assert "list the earlier ones again" in decision.reason
 
 
 BEGUN = [*ALONE, ViewMark(6, 10, THREE, 8)]
@@ -196,6 +249,17 @@ def test_stores_after_nodes_were_added(listed: int) -> None:
 def test_stores_after_nodes_were_removed() -> None:
     """I235: the removed nodes may hold what was stable, or have left before."""
     assert {Outcome.ELECT, Outcome.WAIT} <= remove_nodes(range(pick(test=300, nightly=30_000)))
+
+
+def test_a_shorter_list_in_every_small_world() -> None:
+    """I235: listed nodes are absent, and the present ones were not in the last view."""
+    assert shorten_list(drifting_nodes()) == {Outcome.ELECT, Outcome.WAIT}
+
+
+def test_a_shorter_list_in_random_worlds() -> None:
+    """I235: see the small worlds; also with lost disks and copies that did not end."""
+    seeds = range(pick(test=30, nightly=3000))
+    assert {Outcome.ELECT, Outcome.WAIT} <= shorten_list(map(random_drifting_nodes, seeds))
 
 
 def test_a_copy_that_did_not_end_is_a_witness() -> None:

@@ -104,6 +104,7 @@ def test_a_life_that_repeats_an_earlier_one_is_dropped() -> None:
     other = form(Votes((1, 2, 3)), announces, dict.fromkeys(listed, 7) | {Process(3, 9): 8})
     assert isinstance(other, Formed)
     assert other.view.joined == (Member(3, 8),)
+    assert other.view.votes == (1, 2, 3)
 
 
 @pytest.mark.parametrize("primary", [{}, {Process(3, 9): 7, Process(1, 5): 7}])

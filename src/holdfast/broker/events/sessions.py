@@ -290,7 +290,7 @@ SKIP_PER_TOPIC = 10
 """Ledger ids that an unclean start skips, in total and for each topic."""
 
 
-@event(2)
+@event(2, version=2, base=2)
 class ViewChange(Event, frozen=True):
     """Begin a view, at position (view, 0): end sessions of absent members, replace absent owners.
 
@@ -300,11 +300,13 @@ class ViewChange(Event, frozen=True):
 
     members: list[Member]
     unclean: bool = False
+    votes: tuple[int, ...] = ()
+    """The nodes with a vote; empty for a broker alone."""
 
     def mark(self, view: int, d: int) -> ViewMark:
         """Return how the history remembers this view."""
         nodes = tuple(sorted({member.node for member in self.members}))
-        return ViewMark(view, d, nodes, crc32c(msgspec.msgpack.encode(self.members)))
+        return ViewMark(view, d, nodes, crc32c(msgspec.msgpack.encode(self.members)), self.votes)
 
     def apply(self, state: BrokerState, context: Context) -> Done:
         state.members = tuple(self.members)

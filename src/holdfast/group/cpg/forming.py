@@ -121,6 +121,7 @@ def form(
         joined=tuple(sorted(now - before)),
         left=tuple(sorted(before - now)),
         quorate=quorate,
+        votes=votes.nodes,
     )
     return Formed(view, members)
 
