@@ -38,6 +38,8 @@ class Asks:
         self._submit = submit
         self._waiting: dict[int, _Ask] = {}
         self._last = 0
+        self._members: set[Member] | None = None
+        """Of the last view that was heard of."""
 
     def ask(self, make: Callable[[int], Event], what: str) -> asyncio.Future[Answer]:
         """Submit a request with a number. The future has its answer.
@@ -67,6 +69,7 @@ class Asks:
             self._fail(number, error)
         elif error is None and ask is not None:
             ask.answerer = done.result().answerer
+            self._require_answerer(number, ask)  # a later view may have been settled in the same turn
 
     def answered(self, notice: OwnerAnswered) -> None:
         """Follow a stable answer to any member."""
@@ -86,12 +89,16 @@ class Asks:
 
     def viewed(self, members: set[Member]) -> None:
         """Follow a view: those that left answer no more."""
+        self._members = members
         for number, ask in [*self._waiting.items()]:
-            if ask.answerer is not None and ask.answerer not in members:
-                text = (
-                    f"member {ask.answerer} left before it answered; look whether it was done, then ask again"
-                )
-                self._fail(number, Timeout(text))
+            self._require_answerer(number, ask)
+
+    def _require_answerer(self, number: int, ask: _Ask) -> None:
+        """Fail a request whose answerer has left."""
+        gone = self._members is not None and ask.answerer not in self._members
+        if gone and ask.answerer is not None:
+            text = f"member {ask.answerer} left before it answered; look whether it was done, then ask again"
+            self._fail(number, Timeout(text))
 
     def ended(self, reason: HoldfastError) -> None:
         """Fail all requests: the broker ends."""
