@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.broker import Broker
 from holdfast.broker.engine import Engine
-from holdfast.cluster import ClusterMember, Hello, election, transfer
+from holdfast.cluster import ClusterMember, Hello, election, life, transfer
 from holdfast.cluster.relay import Relay
 from holdfast.cluster.updating import Update
 from holdfast.errors import Closed, HoldfastError
@@ -27,6 +27,7 @@ from tests.kit.cluster.members import (
     copy_that_fails,
     copy_while_files_go,
     copy_without_its_end,
+    survivor_whose_list_grows,
 )
 from tests.kit.cluster.stores import (
     add_nodes,
@@ -76,6 +77,14 @@ def test_resume_after_a_heal_without_a_copy(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(ClusterMember, "_get_state", resume)
     caught_by_a_storm()
+
+
+def test_a_store_that_was_served_alone_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a survivor confirmed alone is lost."""
+    monkeypatch.setattr(life, "require_shared", lambda mine, nodes: None)
+    for others_first in (False, True):
+        with pytest.raises(pytest.fail.Exception):
+            survivor_whose_list_grows(others_first)
 
 
 def test_apply_from_the_cut_and_not_from_the_copy(monkeypatch: pytest.MonkeyPatch) -> None:

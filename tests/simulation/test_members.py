@@ -23,6 +23,8 @@ from tests.kit.cluster.members import (
     copy_that_fails,
     copy_while_files_go,
     copy_without_its_end,
+    power_off,
+    survivor_whose_list_grows,
     three,
     wipe,
 )
@@ -33,11 +35,6 @@ from tests.kit.sim.loop import Life
 from tests.kit.sim.randomness import SeededRandomness
 from tests.kit.sim.world import SimClock
 from tests.kit.slices import pick, seeds
-
-
-def power_off(world: JoinWorld) -> None:
-    for number in sorted(world.sim.running):
-        world.sim.crash(number)
 
 
 def test_all_new_nodes_begin_with_the_lowest() -> None:
@@ -329,7 +326,17 @@ def test_a_node_that_was_served_alone_is_not_elected(monkeypatch: pytest.MonkeyP
             sim.loop.run_until_complete(serve_alone(disk, SimClock(sim.loop, 0)))
         for number in sim.nodes:
             sim.restart(number)
+        with pytest.raises(BadConfiguration, match="was served alone, and the others lack"):
+            sim.run(5)
+        wipe(world, 3)
+        sim.restart(3)
         world.settle()
+
+
+@pytest.mark.parametrize("others_first", [False, True])
+def test_what_a_survivor_confirmed_alone_is_not_discarded_in_silence(others_first: bool) -> None:
+    """I253: its directory is refused, and served when the administrator has emptied the others."""
+    survivor_whose_list_grows(others_first)
 
 
 def test_a_broker_that_was_alone_becomes_the_seed_of_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:

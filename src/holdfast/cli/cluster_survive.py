@@ -9,8 +9,8 @@ from pathlib import Path
 from holdfast.cli.output import tell
 from holdfast.cli.parsing import Subparsers, bare_command, declare
 from holdfast.errors import Misuse, NotFound
-from holdfast.ledger import LOCK
-from holdfast.ledger.copies import request_survivor, survey, withdraw_survivor
+from holdfast.ledger import LIFE, LOCAL, LOCK
+from holdfast.ledger.copies import is_survivor, request_survivor, survey, withdraw_survivor
 from holdfast.system import SystemDisk
 
 DESCRIPTION = """\
@@ -23,11 +23,18 @@ had not reached this one, are lost. Nodes that come back later with such message
 discard them. Use it only if those nodes, or their disks, do not come back.
 
 A view needs a majority of cluster.nodes. If this node is alone, list only the
-remaining nodes there, on all of them; new nodes begin with empty directories.
-Without this choice such a list waits: it lacks nodes of the last view.
+remaining nodes there, on all of them. Without this choice such a list waits: it
+lacks nodes of the last view. Nodes that are listed again later begin with empty
+directories: with old ones, they could be a majority without this node.
 
 Without --yes it only shows what the directory has. The choice counts for one
 election; --withdraw takes it back before."""
+
+NOT_CHOSEN = "Nothing was changed. Events that only other nodes have would be lost; --yes chooses it."
+CHOSEN = "Nothing was changed. It is chosen already, for the next election; --withdraw takes it back."
+AFTERWARDS = """\
+chosen: start its broker now. It serves when a majority of cluster.nodes is there: if the
+others do not come back, list only the remaining nodes first."""
 
 
 def add(verbs: Subparsers) -> None:
@@ -48,6 +55,9 @@ def survive(options: argparse.Namespace) -> int:
 async def _survive(options: argparse.Namespace) -> int:
     if not options.data.is_dir():
         raise NotFound(f"there is no directory {options.data}; name the data directory of the node")
+    whole = options.data.resolve().parent
+    if options.data.resolve().name == LOCAL and (whole / LIFE).exists():
+        raise Misuse(f"{options.data} has only the unreplicated topics of a node; name {whole} instead")
     disk = SystemDisk(options.data)
     lock = await disk.lock(LOCK)  # its broker must not run
     try:
@@ -61,6 +71,7 @@ async def _choose(options: argparse.Namespace, disk: SystemDisk) -> int:
         await withdraw_survivor(disk)
         return tell(options, {"survivor": False}, f"{options.data}: not chosen any more")
     found = await survey(disk)
+    chosen = await is_survivor(disk)
     whole = not found.fresh and found.mark is None and not found.damage
     facts = {"whole": whole, "position": str(found.position), "events": found.last_d}
     words = f"{options.data}: {found.last_d:,} events, the last at {found.position}"
@@ -68,8 +79,8 @@ async def _choose(options: argparse.Namespace, disk: SystemDisk) -> int:
         why = found.damage or ("it is empty" if found.fresh else "its copy of another node is incomplete")
         raise Misuse(f"{options.data} cannot survive: {why}; choose another node, or restore a backup")
     if not options.yes:
-        hint = "Nothing was changed. Events that only other nodes have would be lost; --yes chooses it."
-        tell(options, {"survivor": False, **facts}, f"{words}\n{hint}")
+        hint = CHOSEN if chosen else NOT_CHOSEN
+        tell(options, {"survivor": chosen, **facts}, f"{words}\n{hint}")
         return 1
     await request_survivor(disk)
-    return tell(options, {"survivor": True, **facts}, f"{words}\nchosen: start its broker now")
+    return tell(options, {"survivor": True, **facts}, f"{words}\n{AFTERWARDS}")

@@ -252,7 +252,7 @@ def _lacks(hello: Hello) -> str:
     if hello.fresh:
         return "has an empty directory"
     if hello.complete:
-        return "was served alone, outside of the cluster (give it an empty directory, or see cluster survive)"
+        return "was served alone (to keep what it has, see `holdfast cluster survive`; else empty it)"
     return f"is damaged ({hello.damage})" if hello.damage else "has an incomplete copy"
 
 

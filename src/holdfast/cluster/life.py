@@ -32,7 +32,7 @@ from holdfast.cluster.fullness import Fullness, is_for_room
 from holdfast.cluster.hello import Hello, hello_of
 from holdfast.cluster.peers import Channel, Link
 from holdfast.cluster.relay import Relay
-from holdfast.cluster.transfer import Progress, donate, fetch, require_same_cluster
+from holdfast.cluster.transfer import Progress, donate, fetch, require_same_cluster, require_shared
 from holdfast.cluster.updating import Update
 from holdfast.errors import BadConfiguration, Closed, HoldfastError, Locked
 from holdfast.group import Group, Member
@@ -347,6 +347,7 @@ class ClusterMember:
 
         def check(theirs: bytes) -> bytes:
             require(theirs)
+            require_shared(self._hello, len(self._nodes))
             cuts = [*self._hello.cuts, mark][-CUTS_KEPT:]
             self._hello = Hello(self._node, complete=False, cuts=cuts)
             return msgspec.msgpack.encode(cuts)

@@ -36,6 +36,7 @@ from holdfast._core import crc32c
 from holdfast.broker import Broker
 from holdfast.broker.events import TransferMark
 from holdfast.broker.state_codec import sealed_ledgers
+from holdfast.cluster.hello import Hello
 from holdfast.cluster.peers import MESSAGE_MAX, QUIET_S, Channel
 from holdfast.cluster.relay import Relay
 from holdfast.errors import BadConfiguration, Busy, Closed, Corrupt, HoldfastError
@@ -422,3 +423,20 @@ def require_same_cluster(mine: bytes | None) -> Callable[[bytes], None]:
             )
 
     return check
+
+
+def require_shared(mine: Hello, nodes: int) -> None:
+    """Refuse to replace a directory that was served alone.
+
+    No other node has what it confirmed since.
+
+    Raises:
+        BadConfiguration: its last view had one node, and the cluster has more.
+    """
+    last = mine.last_view
+    if mine.complete and last is not None and len(last.nodes) == 1 < nodes:
+        raise BadConfiguration(
+            "this directory was served alone, and the others lack what it confirmed; it is not overwritten. "
+            "To keep that, stop all nodes, and choose this one with `holdfast cluster survive`. "
+            "To discard it, use an empty directory"
+        )

@@ -11,11 +11,12 @@ from holdfast.broker.events import TransferMark
 from holdfast.cluster import transfer
 from holdfast.cluster.peers import QUIET_S
 from holdfast.cluster.transfer import Ask, Checked, Chunks, Offer, Want
-from holdfast.errors import Closed
+from holdfast.errors import BadConfiguration, Closed
+from holdfast.ledger.copies import request_survivor
 from tests.kit.broker.cluster import watched
 from tests.kit.cluster.link import SimLink
-from tests.kit.cluster.storm import JoinWorld
-from tests.kit.sim import Sim
+from tests.kit.cluster.storm import ALL, TOPIC, JoinWorld
+from tests.kit.sim import Sim, SimDisk
 
 
 @contextmanager
@@ -28,6 +29,11 @@ def three(seed: int = 1, nodes: int = 3) -> Iterator[JoinWorld]:
         sim.run_until(lambda: sorted(world.brokers) == sim.nodes)
         sim.run(0.8)
         yield world
+
+
+def power_off(world: JoinWorld) -> None:
+    for number in sorted(world.sim.running):
+        world.sim.crash(number)
 
 
 def wipe(world: JoinWorld, number: int) -> None:
@@ -128,3 +134,35 @@ def copy_from_a_donor_that_was_lost() -> None:
                 await transfer._hear(channel, Checked)
 
         world.sim.loop.run_until_complete(copy())
+
+
+def survivor_whose_list_grows(others_first: bool) -> None:
+    """The old disks of the others come back with the longer list: they are a majority without it."""
+    with three() as world:
+        sim = world.sim
+        power_off(world)
+        world.configure([1])
+        sim.loop.run_until_complete(request_survivor(SimDisk(sim.platter(1))))
+        sim.restart(1)
+        sim.run_until(lambda: sorted(world.brokers) == [1])
+        before = len(world.confirmed)
+        sim.run(1)
+        sim.crash(1)
+        confirmed = list(world.confirmed)
+        assert len(confirmed) > before
+        world.configure([1, 2, 3])
+        for number in (2, 3):
+            sim.restart(number)
+        if others_first:
+            sim.run_until(lambda: sorted(world.brokers) == [2, 3])
+        sim.restart(1)
+        with pytest.raises(BadConfiguration, match="holdfast cluster survive"):
+            sim.run(5)
+        sim.crash(1)
+        for number in (2, 3):  # the administrator empties them
+            wipe(world, number)
+        for number in sim.nodes:
+            sim.restart(number)
+        sim.run_until(lambda: sorted(world.brokers) == sim.nodes)
+        stored = sim.loop.run_until_complete(world.brokers[3].admin.examine(TOPIC, count=ALL))
+        assert {bytes(each.data) for each in stored} >= set(confirmed)

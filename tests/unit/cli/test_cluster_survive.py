@@ -40,6 +40,9 @@ def test_yes_chooses_it_and_withdraw_takes_it_back(cli: Cli, store: Path) -> Non
     assert (told["survivor"], told["whole"]) == (True, True)
     assert told["events"] > 0
     assert survives(store)
+    out, _ = cli.run("cluster", "survive", "--data", str(store), status=1)
+    assert "It is chosen already" in out.decode()
+    assert survives(store)
     assert cli.says("cluster", "survive", "--data", str(store), "--withdraw") == (
         f"{store}: not chosen any more\n"
     )
@@ -59,6 +62,19 @@ def test_an_empty_directory_is_refused(cli: Cli, tmp_path: Path) -> None:
     assert "cannot survive: it is empty" in cli.complains(
         "cluster", "survive", "--data", str(cli.data), "--yes"
     )
+
+
+def test_the_unreplicated_part_of_a_directory_is_refused(cli: Cli, store: Path) -> None:
+    (store.parent / "life").touch()
+    local = store.rename(store.parent / "local")
+    error = cli.complains("cluster", "survive", "--data", str(local), "--yes")
+    assert f"{local} has only the unreplicated topics of a node; name {store.parent} instead" in error
+    assert not survives(local)
+
+
+def test_yes_says_what_else_the_node_needs(cli: Cli, store: Path) -> None:
+    told = cli.says("cluster", "survive", "--data", str(store), "--yes")
+    assert "list only the remaining nodes first" in told
 
 
 def test_a_broker_that_runs_is_refused(cli: Cli) -> None:
