@@ -80,7 +80,7 @@ def test_resume_after_a_heal_without_a_copy(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_store_that_was_served_alone_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a survivor confirmed alone is lost."""
+    """Messages that a survivor confirmed alone are lost."""
     monkeypatch.setattr(life, "require_shared", lambda mine, nodes: None)
     for others_first in (False, True):
         with pytest.raises(pytest.fail.Exception):

@@ -13,6 +13,7 @@ from holdfast.cluster.corosync import AUTHKEY_BYTES, TOKEN_MS, Node, corosync_co
 from holdfast.errors import Exists, HoldfastError, Misuse
 
 TRANSFER_PORT = 6660
+CLIENT_PORTS = (6650, 8080)
 PORT_MAX = 65_535
 SECRET_BYTES = 64
 
@@ -56,6 +57,10 @@ def init(options: argparse.Namespace) -> int:
     nodes, to = options.nodes, options.to
     if not 1 <= options.port <= PORT_MAX:
         raise Usage(f"--port {options.port} is not a port; use 1 to {PORT_MAX}")
+    if options.port in CLIENT_PORTS:  # the brokers listen there on all addresses
+        raise Usage(
+            f"--port {options.port} is the port for clients; use another one, such as {TRANSFER_PORT}"
+        )
     try:
         token_ms = options.token or TOKEN_MS
         conf = corosync_conf(options.name, nodes, encrypted=not options.plain, token_ms=token_ms)
@@ -133,7 +138,7 @@ def instructions(to: Path, nodes: list[Node], files: dict[str, bytes]) -> str:
     lines += [
         "",
         "NOTE: the brokers listen on all addresses, and clients need no authentication. Use a private",
-        "network, or set auth.* in holdfast.toml before the first start.",
+        "network, or set authentication.* in holdfast.toml before the first start.",
     ]
     lines += [
         "",

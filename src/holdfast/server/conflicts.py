@@ -34,6 +34,7 @@ def conflicts(config: Config) -> list[tuple[str, str]]:
         *_tap_conflicts(config.taps),
         *_flight_conflicts(config),
         *_cluster_conflicts(config.cluster),
+        *_unreplicated_conflicts(config),
         *_broker_conflicts(config.broker),
         *_out_of_bounds(config),
     ]
@@ -213,6 +214,23 @@ def _cluster_conflicts(cluster: Cluster) -> Iterator[tuple[str, str]]:
         yield "cluster.name", str(error)
     if cluster.secret_file is None:
         yield "cluster.secret_file", "is missing; holdfast cluster init creates it, the same for all nodes"
+
+
+def _unreplicated_conflicts(config: Config) -> Iterator[tuple[str, str]]:
+    """Yield ports for unreplicated topics that are none, or that this configuration uses otherwise."""
+    taken = {
+        getattr(part, name): f"{section}.{name}"
+        for section, part in (("flight", config.flight), ("listen", config.listen))
+        for name in ("port", "tls_port", "http_port", "https_port")
+        if hasattr(part, name)
+    }
+    for name in ("unreplicated_port", "unreplicated_tls_port"):
+        port = getattr(config.cluster, name)
+        if not 0 <= port < 65536:
+            yield f"cluster.{name}", f"{port} is not a port; use 1 to 65535, or 0 for any"
+        elif port and port in taken:
+            yield f"cluster.{name}", f"port {port} is taken by {taken[port]}"
+        taken[port] = f"cluster.{name}"
 
 
 _POSITIVE = (

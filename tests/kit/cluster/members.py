@@ -137,7 +137,7 @@ def copy_from_a_donor_that_was_lost() -> None:
 
 
 def survivor_whose_list_grows(others_first: bool) -> None:
-    """The old disks of the others come back with the longer list: they are a majority without it."""
+    """With the longer list old disks come back, and are a majority without it."""
     with three() as world:
         sim = world.sim
         power_off(world)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ import pytest
 
 from holdfast.cli.cluster import assignment, status_lines
 from holdfast.cli.entry import run
+from holdfast.server.config import Listen
+from holdfast.server.settings import leaves
 from tests.kit.server.cluster_checks import Member, member
 from tests.kit.server.http_world import HttpWorld
 
@@ -155,5 +158,12 @@ def test_init_refuses_a_port_and_warns_of_open_doors(
     nodes = [f"{number}=10.0.0.{number}" for number in (1, 2, 3)]
     assert run(["cluster", "init", "--to", str(tmp_path / "a"), "--port", "99999", *nodes]) == 2
     assert "--port 99999 is not a port" in capsys.readouterr().err
+    for port in (Listen().port, Listen().http_port):
+        assert run(["cluster", "init", "--to", str(tmp_path / "a"), "--port", str(port), *nodes]) == 2
+        assert f"--port {port} is the port for clients" in capsys.readouterr().err
+    assert not (tmp_path / "a").exists()
     assert run(["cluster", "init", "--to", str(tmp_path / "b"), *nodes]) == 0
-    assert "clients need no authentication" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "clients need no authentication" in said
+    (named,) = re.findall(r"set (\w+)\.\* in holdfast.toml", said)
+    assert any(key.startswith(f"{named}.") for key in leaves()), "no such section"

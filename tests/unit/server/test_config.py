@@ -208,6 +208,19 @@ MISTAKES = [
         "[[cluster.nodes]]\nnode = 1\ntransfer = 'a:1'\n[[cluster.nodes]]\nnode = 2\ntransfer = 'a:1'\n",
         "cluster.nodes: two nodes have the same address for transfers; give each its own",
     ),
+    (
+        "[cluster]\nunreplicated_port = 65536\n",
+        "holdfast.toml:2: cluster.unreplicated_port: 65536 is not a port; use 1 to 65535, or 0 for any",
+    ),
+    ("[cluster]\nunreplicated_tls_port = -1\n", "cluster.unreplicated_tls_port: -1 is not a port"),
+    (
+        "[cluster]\nunreplicated_port = 8080\n",
+        "holdfast.toml:2: cluster.unreplicated_port: port 8080 is taken by listen.http_port",
+    ),
+    (
+        "[cluster]\nunreplicated_port = 7\nunreplicated_tls_port = 7\n",
+        "cluster.unreplicated_tls_port: port 7 is taken by cluster.unreplicated_port",
+    ),
     ("[broker]\nsync = 'grup'\n", "'grup' is not one of group, always, os; did you mean group?"),
     ("[broker]\nroll_bytes = 0\n", "holdfast.toml:2: broker.roll_bytes: 0 is too small; use more than 0"),
     (
@@ -509,3 +522,13 @@ def test_the_example_is_what_it_says(tmp_path: Path) -> None:
     unset = {key for key, leaf in leaves().items() if leaf.default is None and not key.endswith("port")}
     assert set(found.origins) >= set(leaves()) - unset - {*TABLES, "taps"}
     assert dataclasses.replace(found.config, data=None) == Config()
+
+
+@pytest.mark.parametrize("port", ["-1", "65536"])
+def test_no_key_takes_a_port_that_is_none(port: str) -> None:
+    """A server that finds it out when it listens ends with a traceback."""
+    ports = [key for key in leaves() if key.endswith("port")]
+    assert {"cluster.unreplicated_port", "flight.port", "listen.port"} <= {*ports}
+    for key in ports:
+        with pytest.raises(BadConfiguration, match="is not a port"):
+            load(flags=[("--set", key, port)])
