@@ -137,6 +137,19 @@ class UnreplicatedTopics:
         if full in self.places():
             raise Misuse(f"{self.where(full)}; look it up, and connect there")
 
+    def require_own(self, full: str) -> None:
+        """Refuse a name that an unreplicated topic or exchange cannot reach.
+
+        Raises:
+            Misuse: this broker has the unreplicated topics of a node, and the name is of another log.
+        """
+        member = self._member
+        if member is not None and not self._broker.has_topic(full) and member.has_topic(full):
+            raise Misuse(
+                f"{full} is not unreplicated on node {member.membership.node}, and messages stay in their log; "
+                "name a topic or an exchange that is"
+            )
+
     def require_bindable(self, exchange: str, topic: str) -> None:
         """Refuse to bind a topic of another log to an exchange (both full names).
 

@@ -172,7 +172,7 @@ def test_bind_and_unbind(rig: Rig) -> None:
     assert rig.do(Bind(x, red.id, "r")).changed
     assert not nothing_happens(rig, Bind(x, red.id, "r")).changed
     rig.do(Bind(x, red.id, "s"))
-    refused(rig, Unbind(x, red.id, "none"), NotFound, "no such binding")
+    refused(rig, Unbind(x, red.id, "none"), NotFound, f"no binding to {red.name} with the key 'none'")
     rig.do(Unbind(x, red.id, "r"))
     bindings = rig.machine.state.exchanges.all[x].bindings
     assert bindings == {red.id: {"s"}}

@@ -190,6 +190,14 @@ def test_exchanges_bind_topics_of_their_own_log(tmp_path: Path) -> None:
                 await local.admin.bind("here", "common")
             with pytest.raises(NotFound):
                 await local.admin.bind("here", "nowhere")
+            await local.admin.create_subscription("only", "s")
+            for name in ("common", "everywhere"):  # they exist, in the other log
+                with pytest.raises(Misuse, match=f"{name} is not unreplicated on node 1"):
+                    await local.admin.move("only", "s", name)
+            with pytest.raises(Misuse, match="everywhere is not unreplicated on node 1"):
+                await local.admin.set_alternate("only", "everywhere")
+            with pytest.raises(NotFound, match="there is no exchange"):
+                await local.admin.set_alternate("only", "nowhere")
             async with local.producer("here") as producer:
                 await producer.send(b"routed")
             assert local.admin.topic_stats("only").entries == 1

@@ -181,7 +181,13 @@ def test_commands_of_exchanges(holdfast: Cli, request: pytest.FixtureRequest) ->
     assert (shown["ring_entries"], shown["last_value"]) == (None, None)
     assert "alternate" in holdfast.complains("exchange", "delete", dead)
     holdfast.says("exchange", "unbind", dead, morgue)
-    assert "no such binding" in holdfast.complains("exchange", "unbind", dead, morgue, "k")
+    holdfast.says("topic", "create", red)
+    unbound = holdfast.complains("exchange", "unbind", dead, morgue, "k")
+    assert f"has no binding to persistent://public/default/{morgue} with the key 'k'" in unbound
+    for words in (["info", red], ["delete", red], ["bind", red, morgue], ["alternate", morgue, red]):
+        assert "it is a topic; name an exchange" in holdfast.complains("exchange", *words)
+    created = holdfast.complains("topic", "create", x)
+    assert f"the exchange persistent://public/default/{x} exists already; use another name" in created
     holdfast.says("exchange", "delete", dead, "--force")
     assert "create it first" in holdfast.complains("exchange", "info", dead)
     assert holdfast.says("exchange", "delete", x) == f"deleted {x}\n"

@@ -281,6 +281,9 @@ class ExchangeAdmin:
         found = self._broker.exchanges.get(self._broker.machine.state.names.get(full, 0))
         if found is None:
             self._broker.unreplicated.require_other(full)
+            self._broker.unreplicated.require_own(full)
+            if self._broker.machine.state.topic(full) is not None:
+                raise NotFound(f"there is no exchange {full}: it is a topic; name an exchange, or create one")
             raise NotFound(f"there is no exchange {full}; create it first")
         return found
 
@@ -288,6 +291,8 @@ class ExchangeAdmin:
         """Return a topic or an exchange."""
         full = topic_name(name)
         found = self._broker.exchanges.get(self._broker.machine.state.names.get(full, 0))
+        if found is None:
+            self._broker.unreplicated.require_own(full)
         return found or self._broker.topic(full)
 
     def _of(self, topic: str, subscription: str) -> tuple[Topic, SubscriptionState]:

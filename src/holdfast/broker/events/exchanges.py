@@ -135,8 +135,10 @@ class Unbind(Event, frozen=True):
     def apply(self, state: BrokerState, context: Context) -> Done:
         exchange = state.exchanges.require(self.exchange)
         if not exchange.unbind(self.topic, self.key):
-            name = state.topics[exchange.id].name
-            raise NotFound(f"{name} has no such binding to topic {self.topic}; list its bindings")
+            name, topic = state.topics[exchange.id].name, state.topics.get(self.topic)
+            key = "" if self.key is None else f" with the key {self.key!r}"
+            to = f"topic {self.topic}" if topic is None else topic.name
+            raise NotFound(f"{name} has no binding to {to}{key}; see `holdfast exchange info`")
         state.touch(exchange)
         return Done()
 

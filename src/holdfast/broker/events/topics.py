@@ -49,7 +49,8 @@ class TopicCreate(Event, frozen=True):
             raise Misuse(f"an incarnation of {len(self.incarnation)} bytes; it has 16")
         self.policies.require_sound()
         if self.name in state.names:
-            raise Exists(f"the topic {self.name} exists already")
+            what = "exchange" if state.names[self.name] in state.exchanges else "topic"
+            raise Exists(f"the {what} {self.name} exists already; use another name")
         state.unreplicated.require_free(self.name)
         state.partitioned.require_free(self.name)
         if self.managed:
