@@ -146,8 +146,8 @@ class UnreplicatedTopics:
         member = self._member
         if member is not None and not self._broker.has_topic(full) and member.has_topic(full):
             raise Misuse(
-                f"{full} is not unreplicated on node {member.membership.node}, and messages stay in their log; "
-                "name a topic or an exchange that is"
+                f"{full} is not unreplicated on node {member.membership.node}, and messages do not leave "
+                "their log; name a topic or an exchange that is"
             )
 
     def require_bindable(self, exchange: str, topic: str) -> None:
