@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
@@ -24,6 +25,8 @@ from holdfast.cluster.election import Decision, Outcome, decide
 from holdfast.cluster.hello import CutMark, Hello
 from holdfast.errors import Corrupt, HoldfastError
 from holdfast.group import BEGINNING, Group, Listener, Member, Position, View
+
+LOG = logging.getLogger("holdfast.cluster")
 
 APART = (
     "no majority of the nodes is connected; do their brokers run, with the same cluster.name, and does "
@@ -47,6 +50,20 @@ def said(frame: bytes) -> Event | None:
         return decode(frame[_HEADER + 4], frame[_HEADER + 5], frame[_HEADER + _EVENT_HEADER :])
     except HoldfastError:
         return None
+
+
+def change_of(view: View) -> str:
+    """Say which nodes joined and left, for the log.
+
+    Example:
+        >>> a, b, c = Member(1, 1), Member(2, 1), Member(3, 8)
+        >>> change_of(View(id=4, members=(a, b), joined=(b,), left=(c,), quorate=True))
+        'view 4 has nodes 1, 2: node 2 joined, node 3 left'
+    """
+    nodes = ", ".join(str(each.node) for each in view.members)
+    changes = [f"node {each.node} joined" for each in view.joined]
+    changes += [f"node {each.node} left" for each in view.left]
+    return f"view {view.id} has nodes {nodes}: {', '.join(changes)}"
 
 
 def framed(event: Event) -> bytes:
@@ -102,6 +119,8 @@ class Relay(Listener):
     # -- what the group calls --------------------------------------------------------------------------
 
     def on_view(self, view: View) -> None:
+        if self.view is not None and (view.joined or view.left):
+            LOG.info("%s", change_of(view))
         self.view, self.hellos = view, {}
         self.delivered = view.position
         if self.watch_views is not None:

@@ -37,6 +37,25 @@ def joiner() -> Relay:
     return relay
 
 
+def test_the_log_tells_who_comes_and_goes(caplog: pytest.LogCaptureFixture) -> None:
+    """An operator sees on each member when another one left and came back."""
+
+    async def play() -> None:
+        with caplog.at_level("INFO", "holdfast.cluster"):
+            relay = joiner()
+            assert not caplog.messages, "its own first view is told by the server"
+            relay.on_view(View(id=5, members=(ME,), joined=(), left=(OTHER,), quorate=True))
+            again = Member(2, 6)
+            relay.on_view(View(id=6, members=(ME, again), joined=(again,), left=(), quorate=True))
+            relay.on_view(View(id=7, members=(ME, again), joined=(), left=(), quorate=True))
+        assert caplog.messages == [
+            "view 5 has nodes 1: node 2 left",
+            "view 6 has nodes 1, 2: node 2 joined",
+        ]
+
+    asyncio.run(play())
+
+
 @pytest.mark.parametrize("end", [Position(4, 0), Position(4, 1), Position(4, 9)])
 def test_a_copy_that_reaches_what_was_kept(end: Position) -> None:
     async def play() -> None:
