@@ -140,7 +140,9 @@ def queues(options: argparse.Namespace) -> int:
     found = _get(options, "queues")
     rows: list[tuple[object, ...]] = []
     for topic in found:
-        mark = "unreplicated" if topic["unreplicated"] else ""
+        mark = f"unreplicated, on node {topic['node']}" if topic["unreplicated"] else ""
+        if mark and topic["owner"] is None:
+            mark += ", which is absent"
         if topic["updating"]:
             mark = f"updating: {', '.join(topic['updating'])}"
         if topic["missingBytes"]:

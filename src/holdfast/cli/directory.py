@@ -12,6 +12,7 @@ from holdfast.cli.parsing import Subparsers, bare_command
 from holdfast.cli.progress import progress
 from holdfast.errors import NotFound
 from holdfast.formatting import plural, size_words
+from holdfast.ledger import FORMAT, LOCAL
 
 if TYPE_CHECKING:
     from holdfast.ledger.files import backup as backups
@@ -44,7 +45,9 @@ def backup(options: argparse.Namespace) -> int:
 
     with progress("backing up", options.source):
         copied = library.backup(options.source, options.target)
-    return told(copied, options, "backed up")
+    local = Path(options.source) / LOCAL
+    note = f"\nnot in it: the unreplicated topics of this node; back up {local} apart"
+    return told(copied, options, "backed up", note if (local / FORMAT).exists() else "")
 
 
 def restore(options: argparse.Namespace) -> int:
@@ -55,10 +58,10 @@ def restore(options: argparse.Namespace) -> int:
     return told(copied, options, "restored")
 
 
-def told(copied: backups.Copied, options: argparse.Namespace, done: str) -> int:
+def told(copied: backups.Copied, options: argparse.Namespace, done: str, note: str = "") -> int:
     parts = (plural(copied.ledgers, "ledger"), plural(copied.files, "file"), size_words(copied.bytes))
     words = f"{done} in {options.target}: {', '.join(parts)}, up to event {copied.last_d:,}"
-    return tell(options, {"source": options.source, "target": options.target, **asdict(copied)}, words)
+    return tell(options, {"source": options.source, "target": options.target, **asdict(copied)}, words + note)
 
 
 def is_directory(name: str) -> bool:

@@ -108,6 +108,8 @@ class Queue(_Camel, kw_only=True):
     """The member that clients are led to, and that does the topic's housekeeping."""
     unreplicated: bool
     subscriptions: list[QueueSubscription]
+    node: int = 0
+    """The node of an unreplicated topic, also while it is absent; 0: the topic is replicated."""
     updating: list[str] = []
     """Members that lack ledgers of it."""
     missing_bytes: int = 0
@@ -256,7 +258,7 @@ async def queues(broker: Broker) -> list[Queue]:
         if name not in known and not place.exchange:
             member = unreplicated.member_of(name)
             owner = None if member is None else str(member.member)
-            found.append(Queue(topic=name, owner=owner, unreplicated=True, subscriptions=[]))
+            found.append(Queue(topic=name, owner=owner, unreplicated=True, subscriptions=[], node=place.node))
     return sorted(found, key=lambda each: each.topic)
 
 
@@ -268,6 +270,7 @@ def _queue(broker: Broker, of: Broker, topic: Topic) -> Queue:
         topic=topic.name,
         owner=None if owner is None else str(owner),
         unreplicated=of is not broker,
+        node=0 if of is broker else here.node,
         subscriptions=[
             QueueSubscription(
                 name=name,

@@ -365,6 +365,16 @@ def test_a_name_may_be_a_queue_or_a_directory(orders: Cli, monkeypatch: pytest.M
     assert "ledgers        1" in orders.says("doctor", "./data")
 
 
+def test_a_backup_says_what_is_not_in_it(orders: Cli, tmp_path: Path) -> None:
+    """The unreplicated topics of a member are a data directory of their own."""
+    assert "not in it" not in orders.says("backup", str(orders.data), str(tmp_path / "whole"))
+    local = orders.data / "local"
+    orders.says("topic", "create", "only", "--data", str(local))
+    said = orders.says("backup", str(orders.data), str(tmp_path / "part"))
+    assert f"not in it: the unreplicated topics of this node; back up {local} apart" in said
+    assert "not in it" not in orders.says("backup", str(local), str(tmp_path / "rest"))
+
+
 def test_backup_and_restore(orders: Cli, tmp_path: Path) -> None:
     copy, again = str(tmp_path / "copy"), str(tmp_path / "again")
     orders.says("subscription", "create", "orders", "billing", "--start", "1:3")

@@ -104,6 +104,7 @@ def test_queues(served: Member) -> None:
         "topic": topic_name(name),
         "owner": str(owner),
         "unreplicated": False,
+        "node": 0,
         "updating": [],
         "missingBytes": 0,
         "subscriptions": [

@@ -71,6 +71,18 @@ def test_requests_for_topics_of_others_are_referred(served: Member) -> None:
     assert served.world.get(f"{T}/theirs/partitions?existing=true")["partitions"] == 0
 
 
+def test_a_referred_request_is_not_logged_as_administered(
+    served: Member, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The node that has the topic logs it."""
+    with caplog.at_level("INFO"):
+        for name, status in (("theirs", 307), ("mine", 204)):
+            path = f"{T}/{name}/subscription/logged"
+            assert served.world.ask("PUT", path, allow_redirects=False).status == status
+    said = [each for each in caplog.messages if "administered" in each]
+    assert len(said) == 1
+
+
 def test_lists_and_figures_have_them(served: Member) -> None:
     """Consumers of a pattern find them; metrics show those of this node."""
     world = served.world
@@ -113,8 +125,8 @@ def test_the_tools_show_it(served: Member, capsys: pytest.CaptureFixture[str]) -
     assert "shown: open, unreplicated" in capsys.readouterr().out
     assert main(["cluster", "queues", *url]) == 0
     rows = {line.split()[0]: line.split() for line in capsys.readouterr().out.splitlines()}
-    assert rows["shown"] == ["shown", "1.1", "unreplicated"]
-    assert rows["theirs"] == ["theirs", "2.1", "unreplicated"]
+    assert rows["shown"] == ["shown", "1.1", "unreplicated,", "on", "node", "1"]
+    assert rows["theirs"] == ["theirs", "2.1", "unreplicated,", "on", "node", "2"]
     assert main(["cluster", "queues", "--json", *url]) == 0
     found = {each["topic"]: each["unreplicated"] for each in json.loads(capsys.readouterr().out)}
     assert found[topic_name("shown")]
@@ -139,6 +151,9 @@ def test_an_absent_node(served: Member, capsys: pytest.CaptureFixture[str]) -> N
     served.say("enter", C)
     found = served.world.ask("GET", f"{T}/theirs/stats")
     assert (found.status, "node 2 alone has it, which is absent" in found.json["reason"]) == (503, True)
+    assert main(["cluster", "queues", "--server", served.world.server.url]) == 0
+    (shown,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("theirs "))
+    assert shown.endswith("unreplicated, on node 2, which is absent")
     assert served.world.ask("GET", f"{LOOKUP}/theirs").status == 503
     assert topic_name("theirs") not in served.world.get(T)
     with closing(Raw(f"pulsar://127.0.0.1:{served.world.wire.port}")) as raw:

@@ -480,7 +480,7 @@ class HttpServer(Listening):
     def _note(self, request: web.Request, response: web.StreamResponse) -> None:
         fields: dict[str, Any] = {"method": request.method, "path": request.path, "status": response.status}
         fields |= {"peer": request.remote, "role": self._roles.pop(id(request), request.get(ROLE))}
-        if request.method == "GET" or response.status >= 400:  # refusals were said before
+        if request.method == "GET" or response.status >= 300:  # refusals were said before
             log.debug("request", **fields)
         else:
             log.info("administered", **fields)
