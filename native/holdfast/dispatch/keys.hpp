@@ -88,8 +88,10 @@ class KeyTable {
             seat.slot = kNoNode;
             seat.consumer = 0;
         }
+        // It holds nothing any more. Hashes of others stay listed as they are: a place does not depend
+        // on the slot of its seat, but for its own hashes.
         for (HashNode& node : nodes_)
-            if (alive(node)) list(node);
+            if (node.holder == slot && alive(node)) list(node);
     }
 
     // -- deciding -----------------------------------------------------------------------------------

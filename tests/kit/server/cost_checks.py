@@ -250,7 +250,7 @@ def the_stats_of_each_consumer_look_at_one(monkeypatch: pytest.MonkeyPatch) -> N
         assert looked == 60
 
 
-def consumers_that_leave_together_cost_each_the_same(durable: bool) -> None:
+def consumers_that_leave_together_cost_each_the_same(durable: bool, sub_type: int = 1) -> None:
     """A lost connection with readers, or consumers of one subscription, costs linear time."""
     taken = []
     for consumers in (10, 80):
@@ -258,7 +258,7 @@ def consumers_that_leave_together_cost_each_the_same(durable: bool) -> None:
             raw = world.raw()
             for number in range(consumers):
                 name = "s" if durable else f"r{number}"
-                raw.subscribe("t", number, sub_type=1, subscription=name, durable=durable)
+                raw.subscribe("t", number, sub_type=sub_type, subscription=name, durable=durable)
             connection = world.connection(raw)
 
             async def leave(connection: Connection = connection) -> int:

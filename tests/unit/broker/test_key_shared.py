@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast import _core
+from holdfast.broker.dispatch.keys import Keys
 from holdfast.broker.dispatch.types import Reason
 from holdfast.broker.key_shared import KeyShared, hashes_of, joined, split
 from holdfast.errors import Busy, Misuse
@@ -226,6 +227,51 @@ def test_without_order_a_key_moves_at_once() -> None:
         assert keys_of(two.ordinals) == moved
 
     run(scenario, entries=10, keys=KEYS)
+
+
+@pytest.mark.parametrize("count", [30, 300])
+def test_consumers_that_come_and_go_together_are_split_once(
+    count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thousand that join or leave do not occupy the broker, and lose no entry."""
+    splits, split = [0], Keys.split
+
+    def counted(self: Keys, attached: Any) -> None:
+        splits[0] += 1
+        split(self, attached)
+
+    monkeypatch.setattr(Keys, "split", counted)
+
+    async def scenario(world: World) -> None:
+        inboxes = [join(world, f"c{number}") for number in range(count)]
+        await world.settle(0.1)
+        assert splits[0] == 1
+        assert sorted(each for inbox in inboxes for each in inbox.ordinals) == [*range(50)]
+        holders = [inbox for inbox in inboxes if inbox.messages]
+        assert len(holders) > 1
+        for inbox in inboxes[1:]:
+            world.dispatcher.remove_consumer(inbox.id)
+            world.dispatcher.check()
+        assert len(world.dispatcher.stats().consumers) == 1  # stats show the split of this moment
+        assert world.dispatcher.key_stats()[inboxes[0].id].ranges == ((0, 65535),)
+        await world.settle(0.1)
+        assert splits[0] == 2
+        assert sorted(inboxes[0].ordinals) == [*range(50)]
+
+    run(scenario, entries=50, keys=KEYS)
+
+
+def test_a_consumer_is_compared_with_one_other() -> None:
+    """All that share keys agree; only ranges are compared with each consumer."""
+    looked = [0]
+
+    def others() -> Any:
+        for _ in range(9):
+            looked[0] += 1
+            yield Other([])
+
+    KeyShared().require_fits("s", others())
+    assert looked[0] == 1
 
 
 def test_sticky_consumers() -> None:

@@ -47,6 +47,10 @@ def test_consumers_that_leave_together_cost_each_the_same(durable: bool) -> None
     checks.consumers_that_leave_together_cost_each_the_same(durable)
 
 
+def test_key_shared_consumers_that_leave_together_cost_each_the_same() -> None:
+    checks.consumers_that_leave_together_cost_each_the_same(durable=True, sub_type=3)
+
+
 def test_watched_lists_count_for_what_is_held() -> None:
     checks.watched_lists_count_for_what_is_held()
 

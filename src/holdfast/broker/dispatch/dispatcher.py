@@ -228,7 +228,7 @@ class Dispatcher(Acknowledging):
         self._redelivery.watch(consumer)
         if not self._table.single:
             consumer.is_active = True
-            self._keys.split(self._consumers)
+            self._keys.follow(self._consumers, self._pump)
         else:
             self._choose_active(before, consumer)
         self._looking.progress()
@@ -240,7 +240,7 @@ class Dispatcher(Acknowledging):
             return
         self._redelivery.unwatch(consumer)
         self._table.remove(consumer)
-        self._keys.split(self._consumers)
+        self._keys.follow(self._consumers, self._pump)
         if self._reading.halted and self._tenure is not None:
             self._tenure.give_back(everything=not self._consumers)
         if not self._consumers:
@@ -284,8 +284,7 @@ class Dispatcher(Acknowledging):
 
     def consumers_changed(self) -> None:
         """Follow consumers of a key_shared subscription that joined or left anywhere, or were full."""
-        self._keys.split(self._consumers)
-        self._pump()
+        self._keys.follow(self._consumers, self._pump)
 
     def wake(self) -> None:
         """Read again: more entries of the topic are visible."""
@@ -301,12 +300,14 @@ class Dispatcher(Acknowledging):
         self._redelivery.stop()
         self._scheduling.stop()
         self._resetting.stop(reason)
+        self._keys.stop()
         if self._tenure is not None:
             self._tenure.close()
         consumers, self._consumers = self._consumers, {}
+        for id_ in consumers:
+            self._table.remove(id_)
+        self._keys.split(self._consumers)
         for each in consumers.values():
-            self._table.remove(each.id)
-            self._keys.split(self._consumers)
             each.endpoint.closed(reason)
 
     def _choose_active(self, before: int, joined: Attached | None) -> None:

@@ -6,9 +6,10 @@ Needs from below: the consumers in the order in which they joined, which is the 
 
 from __future__ import annotations
 
+import asyncio
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -23,6 +24,10 @@ LISTED_MAX = 1000
 """Draining hashes and ranges that stats list; the counts are exact."""
 LOOKED_MAX = 10_000
 """Entries of each other member that are looked at for its draining hashes."""
+AT_ONCE = 100
+"""Consumers for which the hashes are split again in the next turn of the loop; for more, later."""
+SEAT_S = 20e-6
+"""Time between two splits for each consumer above `AT_ONCE`: a split takes some 5 µs for each."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +48,11 @@ class Keys:
         self._member = member
         self._seats: list[_Seat] = []
         self._ranges: list[tuple[int, int, int]] = []
+        self._attached: Mapping[int, Attached] = {}
+        self._coming: asyncio.Handle | None = None
+        """The next split."""
+        self._stale = False
+        """Consumers have joined or left since the last split."""
 
     def begin(self, keys: KeyShared, ahead_max: int) -> None:
         """Make the tables those of a Key_Shared subscription."""
@@ -55,10 +65,45 @@ class Keys:
         if first is not None and first.keys is not None and not self._table.keyed:
             self.begin(first.keys, ahead_max)
 
+    def follow(self, attached: Mapping[int, Attached], then: Callable[[], None]) -> None:
+        """Split soon, once for all consumers that join or leave until then; call `then` afterwards.
+
+        Of a thousand consumers a lost connection takes all in one turn, and a split costs some ms. Until then
+        the old split holds, without those that have left: safety does not depend on it.
+        """
+        if not self._table.keyed:
+            return
+        self._attached, self._stale = attached, True
+        if self._coming is not None:
+            return
+
+        def due() -> None:
+            self._coming = None
+            self._settle()
+            then()
+
+        loop, seats = asyncio.get_running_loop(), max(len(attached), len(self._seats))
+        if seats <= AT_ONCE:
+            self._coming = loop.call_soon(due)
+        else:
+            self._coming = loop.call_later(SEAT_S * seats, due)
+
+    def stop(self) -> None:
+        """Split no more."""
+        if self._coming is not None:
+            self._coming.cancel()
+            self._coming = None
+
+    def _settle(self) -> None:
+        """Split now, if that is to come: stats show the consumers of this moment."""
+        if self._stale:
+            self.split(self._attached)
+
     def split(self, attached: Mapping[int, Attached]) -> None:
         """Follow consumers that have joined or left, or that may have permits again."""
         if not self._table.keyed:
             return
+        self._attached, self._stale = attached, False
         here = {each.session: each.id for each in attached.values() if each.session}
         full = self._cursor.full
         if here or self._cursor.consumers:
@@ -97,17 +142,19 @@ class Keys:
         return self._member_of(seat) == self._member
 
     def _may_take(self, seat: _Seat) -> bool:
-        return seat.consumer > 0 and self._table.may_take(seat.consumer)
+        return seat.consumer in self._attached and self._table.may_take(seat.consumer)
 
     @property
     def sharing(self) -> KeyShared | None:
         """How the consumers share keys; None: they are not of type key_shared."""
+        self._settle()
         return self._seats[0].keys if self._table.keyed and self._seats else None
 
     # -- looking ---------------------------------------------------------------------------------------
 
     def text(self) -> str:
         """Say which keys wait for which consumers."""
+        self._settle()
         names = {each.consumer: each.name for each in self._seats if each.consumer}
         draining = [
             (hash_, entries, names.get(holder, "another consumer"))
@@ -161,6 +208,7 @@ class Keys:
 
     def stats(self) -> dict[int, KeyStats]:
         """Return the stats of each consumer here, by its id in the tables."""
+        self._settle()
         ranges: dict[int, list[tuple[int, int]]] = {}
         for first, last, at in self._ranges:
             ranges.setdefault(at, []).append((first, last))
