@@ -48,6 +48,15 @@ class RunSet {
         return next != runs_.begin() ? std::max(ordinal, std::prev(next)->second) : ordinal;
     }
 
+    // Calls `visit(run)` for each run that meets [first, end), uncut. It costs by these runs alone.
+    template <class Visit>
+    void each_meeting(u64 first, u64 end, Visit visit) const {
+        auto next = runs_.upper_bound(first);
+        if (next != runs_.begin() && std::prev(next)->second > first) --next;
+        for (; next != runs_.end() && next->first < end; ++next)
+            visit(Run{next->first, next->second});
+    }
+
     // In bytes, as a node of the map takes with its header.
     u64 memory() const { return runs_.size() * 64; }
 

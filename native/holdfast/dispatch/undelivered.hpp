@@ -34,7 +34,9 @@ class Undelivered {
             left.insert(run.first, run.end);
             before += run.end - run.first;
         }
-        for (const Run& run : set_.list()) left.erase(run.first, run.end);
+        for (const Run& run : runs)  // the set may have a million runs, where delayed entries wait
+            set_.each_meeting(run.first, run.end,
+                              [&](const Run& each) { left.erase(each.first, each.end); });
         kept = left.list();
         return before - left.size();
     }

@@ -36,6 +36,13 @@ static void test_run_set() {
             default:
                 CHECK(runs.contains(first) == plain.contains(first));
         }
+        u64 met = 0;
+        runs.each_meeting(first, end, [&](const Run& run) {
+            CHECK(run.first < end && run.end > first && plain.contains(run.first));
+            met += std::min(run.end, end) - std::max(run.first, first);
+        });
+        const auto inside = std::distance(plain.lower_bound(first), plain.lower_bound(end));
+        CHECK(first >= end || met == static_cast<u64>(inside));
         CHECK(runs.sound() && runs.size() == plain.size());
         CHECK(runs.empty() || runs.first() == *plain.begin());
     }
