@@ -71,11 +71,23 @@ class Partitioned(Part):
     def __init__(self) -> None:
         self.topics: dict[str, PartitionedTopic] = {}
         """By full name."""
+        self.passing = 0
+        """Number of partitions of all non-persistent topics."""
         self.auto_creation: dict[str, AutoCreation] = {}
         """By namespace: how missing topics are created. Others follow the broker's options."""
 
     def __bool__(self) -> bool:
         return bool(self.topics or self.auto_creation)
+
+    def put(self, full: str, topic: PartitionedTopic) -> None:
+        """Set the number of partitions of a topic."""
+        self.passing += 0 if is_persistent(full) else topic.count - self.count(full)
+        self.topics[full] = topic
+
+    def remove(self, full: str) -> None:
+        """Forget a partitioned topic."""
+        self.passing -= 0 if is_persistent(full) else self.count(full)
+        del self.topics[full]
 
     def count(self, full: str) -> int:
         """Return the number of partitions of a topic; 0: it is not partitioned."""
@@ -127,7 +139,10 @@ def schema_holder(state: BrokerState, topic: TopicState) -> TopicState:
 
 def check_partitions(state: BrokerState) -> None:
     """Assert I280 to I283."""
-    for full, found in state.partitioned.topics.items():
+    own = state.partitioned
+    counted = sum(each.count for full, each in own.topics.items() if not is_persistent(full))
+    assert own.passing == counted, f"I280: {counted} partitions are not persistent, not {own.passing}"
+    for full, found in own.topics.items():
         assert 0 < found.count <= PARTITIONS_MAX, f"I280: {full} has {found.count} partitions"
         assert full not in state.names, f"I281: {full} is partitioned, and a topic"
         assert full not in state.unreplicated.places, f"I281: {full} is partitioned, and unreplicated"

@@ -150,7 +150,11 @@ class Quota:
         self._broker = broker
         self._own = limits
         state = broker.machine.state
-        self._topics = self._gauge("topics", lambda: len(state.topics), lambda name: name in state.names)
+        self._topics = self._gauge(
+            "topics",
+            lambda: len(state.topics) + state.partitioned.passing,
+            lambda name: name in state.names or state.partitioned.parent(name) is not None,
+        )
         self._subscriptions = self._gauge(
             "subscriptions",
             lambda: len(state.subscriptions),
@@ -261,11 +265,13 @@ class Quota:
     def _partitions(self, event: PartitionsSet) -> Told | None:
         state = self._broker.machine.state
         before = state.partitioned.count(event.name)
-        if not before < event.count <= PARTITIONS_MAX or not is_persistent(event.name):
-            return None  # the event will be refused, or creates no topic
+        if not before < event.count <= PARTITIONS_MAX:
+            return None  # the event will be refused
         own = properties_size(event.properties)
         require_size(own, self._limit("properties_bytes"), "topic properties", "properties_bytes")
         more, last = event.count - before, partition_name(event.name, event.count - 1)
+        if not is_persistent(event.name):  # its partitions are a number, and each is listed by name
+            return self._topics.take(last, more)
         first = state.topics.get(state.names.get(partition_name(event.name, 0), 0))
         copied = [] if first is None else list(first.subscriptions.values())
         copies = sum(len(each.name.encode()) + properties_size(each.properties) for each in copied)

@@ -579,8 +579,9 @@ def _load_exchange(state: BrokerState, part: ExchangePart) -> None:
 
 
 def _load_partitioned(state: BrokerState, part: PartitionedPart) -> None:
-    state.partitioned.topics, state.partitioned.auto_creation = part.topics, part.auto_creation
-    for full in part.topics:
+    state.partitioned.auto_creation = part.auto_creation
+    for full, topic in part.topics.items():
+        state.partitioned.put(full, topic)
         if is_persistent(full):
             first, *others = partitions_of(state, full)
             for each in others:

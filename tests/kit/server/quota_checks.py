@@ -86,6 +86,13 @@ class Clients:
         assert status in (204, 412)
         return text
 
+    def passing_partition(self, number: int) -> str:
+        """Create a non-persistent topic with a partition, or one partition more."""
+        path, method = "non-persistent/public/default/p0/partitions", "POST" if number == 1 else "PUT"
+        status, text = self.ask(method, path.replace("p0", f"p{number * (number > 1)}"), 1 + (number == 1))
+        assert status in (204, 412)
+        return text
+
     def stage(self, number: int) -> str:
         return self.told(Type.STAGE_OPEN, Type.SUCCESS, stage=number.to_bytes(16, "big"))
 
@@ -96,6 +103,7 @@ class Clients:
 COUNTS: list[tuple[str, Callable[[Clients, int], str], int]] = [
     ("topics", Clients.topic, 0),
     ("topics", Clients.topic_by_http, 0),
+    ("topics", Clients.passing_partition, 0),
     ("subscriptions", Clients.subscription, 0),
     ("subscriptions", Clients.subscription_by_http, 0),
     ("subscriptions", Clients.initial_subscription, 0),
@@ -111,7 +119,7 @@ COUNTS: list[tuple[str, Callable[[Clients, int], str], int]] = [
 
 
 def so_many_and_no_more(setting: str, make: Callable[[Clients, int], str], there: int) -> None:
-    topics = ["t"] if make not in (Clients.topic, Clients.topic_by_http) else []
+    topics = [] if setting == "topics" else ["t"]
     with CostWorld(limits=dataclasses.replace(Limits(), **{setting: 3 + there})) as world:
         world.run(world.create(topics))
         clients = Clients(world)

@@ -166,7 +166,7 @@ def remove_namespace(state: BrokerState, context: Context, name: str) -> None:
     """Delete a namespace and its topics."""
     for full in sorted(state.partitioned.topics):
         if namespace_of(full) == name:
-            del state.partitioned.topics[full]
+            state.partitioned.remove(full)
             state.touch(state.partitioned)
             context.notices.append(PartitionsChanged(full, 0))
     if state.partitioned.auto_creation.pop(name, None) is not None:

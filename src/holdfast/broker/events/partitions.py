@@ -80,7 +80,7 @@ class PartitionsSet(Event, frozen=True):
             require_topics(state, namespace_of(self.name), self.count - before, self.topics_max)
         if is_persistent(self.name):
             self._add(state, context, before)
-        state.partitioned.topics[self.name] = PartitionedTopic(self.count, created)
+        state.partitioned.put(self.name, PartitionedTopic(self.count, created))
         state.touch(state.partitioned)
         context.notices.append(PartitionsChanged(self.name, self.count))
         return Done()
@@ -204,7 +204,7 @@ def remove_partitioned(state: BrokerState, context: Context, full: str) -> None:
     """Delete a partitioned topic with all partitions."""
     for each in partitions_of(state, full):
         delete_topic(state, context, each)
-    del state.partitioned.topics[full]
+    state.partitioned.remove(full)
     forget_permissions(state, full)
     state.touch(state.partitioned)
     context.notices.append(PartitionsChanged(full, 0))
