@@ -189,21 +189,25 @@ def lookup_requests() -> list[Any]:
     return [*REQUESTS.values()]
 
 
-def a_list_that_is_asked_for_again_costs_no_look_at_the_topics() -> None:
+def a_list_that_is_asked_for_again_costs_no_look_at_the_topics(mode: int = 0) -> None:
     """Its steps do not grow with the number of topics."""
     taken = []
     for topics in (20, 400):
         with CostWorld(topics=topics) as world:
+            if mode:
+                whole = "non-persistent://public/default/levels"
+                world.run(world.broker.partitioned.create(whole, topics))
             connection = world.connection(world.raw())
-            command = pb.CommandGetTopicsOfNamespace(namespace="public/default", request_id=1)
+            ask: dict[str, Any] = {"namespace": "public/default", "request_id": 1, "mode": mode}
+            command = pb.CommandGetTopicsOfNamespace(**ask)
 
-            async def ask(connection: Connection = connection, command: Any = command) -> int:
+            async def again(connection: Connection = connection, command: Any = command) -> int:
                 await lookup.topics(connection, command)
                 with Steps().counting() as steps:
                     await lookup.topics(connection, command)
                 return steps.count
 
-            taken.append(world.run(ask()))
+            taken.append(world.run(again()))
     assert taken[1] < 1.2 * taken[0] < 1000
 
 
@@ -227,6 +231,30 @@ def a_list_follows_what_is_created_and_deleted(patterned: bool) -> None:
         world.run(world.broker.admin.delete_topic("z"))
         world.run(world.create(["z"]))
         assert topics() == [*first, full("z")]
+
+
+def a_list_follows_non_persistent_topics() -> None:
+    """Partitions that come and go, and topics while clients are attached, are in the next answer."""
+    with CostWorld(topics=1) as world:
+        raw, partitioned = world.raw(), world.broker.partitioned
+
+        def topics(mode: int) -> list[str]:
+            kind, answer = Type.GET_TOPICS_OF_NAMESPACE, Type.GET_TOPICS_OF_NAMESPACE_RESPONSE
+            return list(raw.ask(kind, answer, namespace="public/default", mode=mode).topics)
+
+        there, whole = topics(0), "non-persistent://public/default/levels"
+        assert (topics(1), topics(2)) == ([], there)
+        for count in (1, 3):
+            work = partitioned.grow(whole, count) if count > 1 else partitioned.create(whole, count)
+            world.run(work)
+            names = [f"{whole}-partition-{index}" for index in range(count)]
+            assert (topics(1), topics(2)) == (names, [*names, *there])
+        lone = whole.replace("levels", "a")
+        raw.ask(Type.PRODUCER, Type.PRODUCER_SUCCESS, topic=lone, producer_id=1)
+        assert topics(1) == [lone, *names]
+        world.run(partitioned.delete(whole))
+        world.run(world.create(["b"]))
+        assert topics(2) == [lone, full("b"), *there]
 
 
 def the_stats_of_each_consumer_look_at_one(monkeypatch: pytest.MonkeyPatch) -> None:

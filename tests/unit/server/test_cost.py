@@ -29,13 +29,18 @@ def test_the_program_is_left_out_of_garbage_collections() -> None:
     checks.the_program_is_left_out_of_garbage_collections()
 
 
-def test_a_list_that_is_asked_for_again_costs_no_look_at_the_topics() -> None:
-    checks.a_list_that_is_asked_for_again_costs_no_look_at_the_topics()
+@pytest.mark.parametrize("mode", [0, 1, 2])
+def test_a_list_that_is_asked_for_again_costs_no_look_at_the_topics(mode: int) -> None:
+    checks.a_list_that_is_asked_for_again_costs_no_look_at_the_topics(mode)
 
 
 @pytest.mark.parametrize("patterned", [False, True])
 def test_a_list_follows_what_is_created_and_deleted(patterned: bool) -> None:
     checks.a_list_follows_what_is_created_and_deleted(patterned)
+
+
+def test_a_list_follows_non_persistent_topics() -> None:
+    checks.a_list_follows_non_persistent_topics()
 
 
 def test_the_stats_of_each_consumer_look_at_one(monkeypatch: pytest.MonkeyPatch) -> None:

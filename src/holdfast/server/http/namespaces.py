@@ -19,6 +19,7 @@ from holdfast.server.http.namespace_body import (
 from holdfast.server.http.permission_routes import require_authorization
 from holdfast.server.http.routing import Call, Parameter, Routes
 from holdfast.server.http.topics import FORCE, topics_of
+from holdfast.server.pulsar.listing import EMPTY
 
 of_broker = Routes("tenants", "/admin/v2/tenants", "broker")
 of_tenant = Routes("tenants", "/admin/v2/tenants/{tenant}", "broker")
@@ -159,5 +160,6 @@ async def topics(call: Call) -> list[str]:
     """List the topics of a namespace."""
     found, mode = topics_of(call), call.query("mode")
     wire = call.server.wire
-    passing = [] if wire is None or mode == "PERSISTENT" else wire.non_persistent.names(call.namespace)
-    return passing if mode == "NON_PERSISTENT" else [*found, *passing]
+    listed = EMPTY if wire is None or mode == "PERSISTENT" else wire.non_persistent.listing(call.namespace)
+    passing = listed.names
+    return [*passing] if mode == "NON_PERSISTENT" else [*found, *passing]

@@ -60,7 +60,7 @@ def served(call: Call) -> NonPersistentTopics:
 @of_namespace("GET", "", answer=list[str], refusals=(404,))
 async def topics(call: Call) -> list[str]:
     """List the non-persistent topics of a namespace that have clients here, and all partitions."""
-    found = served(call).names(call.namespace)
+    found = [*served(call).listing(call.namespace).names]
     if not found and not call.broker.admin.has_namespace(call.namespace):
         raise NotFound(f"there is no namespace {call.namespace}; create it first")
     return found

@@ -218,8 +218,9 @@ class Server(Listening):
                 producer = self.producers.get(notice.producer.session)
                 if producer is not None:
                     producer.connection.producers.expel(producer)
-            elif isinstance(notice, PartitionsChanged) and not notice.count:
-                for name in [*self.non_persistent.topics]:
+            elif isinstance(notice, PartitionsChanged):
+                self.non_persistent.changed(notice.name)
+                for name in [] if notice.count else [*self.non_persistent.topics]:
                     if (found := partition_of(name)) is not None and found[0] == notice.name:
                         passing = self.non_persistent.topics[name]
                         self.non_persistent.expel(passing)

@@ -201,12 +201,11 @@ async def topics(connection: Connection, command: pb.CommandGetTopicsOfNamespace
     """GET_TOPICS_OF_NAMESPACE: the client matches patterns that the server cannot."""
     require_namespace_name(command.namespace)
     connection.authorize("lookup", command.namespace)
-    listing = EMPTY
+    listing, passing = EMPTY, connection.server.non_persistent
     if command.mode != pb.CommandGetTopicsOfNamespace.NON_PERSISTENT:
         listing = connection.server.listings.of(command.namespace)
     if command.mode != pb.CommandGetTopicsOfNamespace.PERSISTENT:
-        passing = connection.server.non_persistent.names(command.namespace)
-        listing = Listing(sorted([*listing.names, *passing])) if passing else listing
+        listing = passing.listing_with(command.namespace, listing)
     answer = pb.CommandGetTopicsOfNamespaceResponse(request_id=command.request_id)
     if command.HasField("topics_pattern"):
         with contextlib.suppress(Misuse, Unsupported):

@@ -20,6 +20,7 @@ from holdfast.formatting import plural
 from holdfast.names import namespace_of, no_subscription
 from holdfast.protocol import pulsar_pb2 as pb
 from holdfast.server.budget import SESSION_BYTES
+from holdfast.server.pulsar.listing import EMPTY, Listing
 
 if TYPE_CHECKING:
     from holdfast.broker import SubscriptionType
@@ -245,6 +246,10 @@ class NonPersistentTopics:
         self.topics: dict[str, NonPersistentTopic] = {}
         self.gone = (0, 0, 0)
         """Messages, bytes and drops of topics that are no more."""
+        self._listings: dict[str, Listing] = {}
+        """By namespace, until a topic comes or goes."""
+        self._with: dict[str, tuple[Listing, Listing, Listing]] = {}
+        """By namespace: its persistent topics, its others, and both together."""
 
     def ensure(self, full: str, now: float) -> NonPersistentTopic:
         """Return a topic, and create it if it is missing.
@@ -257,6 +262,7 @@ class NonPersistentTopics:
             self._server.budget.require(SESSION_BYTES, "a topic")
             found = self.topics[full] = NonPersistentTopic(full, now)
             self._server.budget.hold(found, SESSION_BYTES)
+            self.changed(full)
         return found
 
     def require(self, full: str) -> NonPersistentTopic:
@@ -273,12 +279,32 @@ class NonPersistentTopics:
             raise NotFound(f"there is no topic {full} here; it exists while clients are attached")
         return found
 
-    def names(self, namespace: str) -> list[str]:
-        """Return the topics of a namespace: those served here, and all partitions, sorted."""
-        partitioned = self._server.broker.partitioned
-        found = {each for each in self.topics if namespace_of(each) == namespace}
-        found |= set(partitioned.non_persistent(namespace))
-        return sorted(found)
+    def listing(self, namespace: str) -> Listing:
+        """Return the topics of a namespace: those served here, and all partitions."""
+        found = self._listings.get(namespace)
+        if found is None:
+            names = {each for each in self.topics if namespace_of(each) == namespace}
+            names |= set(self._server.broker.partitioned.non_persistent(namespace))
+            if not names:  # clients may ask for any namespace
+                return EMPTY
+            found = self._listings[namespace] = Listing(sorted(names))
+        return found
+
+    def listing_with(self, namespace: str, persistent: Listing) -> Listing:
+        """Return the topics of a namespace together with its persistent ones."""
+        passing = self.listing(namespace)
+        if not passing.names or not persistent.names:
+            return passing if passing.names else persistent
+        known = self._with.get(namespace)
+        if known is None or known[0] is not persistent or known[1] is not passing:
+            both = Listing(sorted([*persistent.names, *passing.names]))
+            known = self._with[namespace] = (persistent, passing, both)
+        return known[2]
+
+    def changed(self, full: str) -> None:
+        """Note that a topic has come or gone, or its partitions."""
+        self._listings.pop(namespace_of(full), None)
+        self._with.pop(namespace_of(full), None)
 
     def tick(self, now: float) -> None:
         """Remember counts, drop idle topics, and close those that another member owns now."""
@@ -296,6 +322,7 @@ class NonPersistentTopics:
     def drop(self, topic: NonPersistentTopic) -> None:
         """Forget a topic; its counts stay in the sums."""
         del self.topics[topic.name]
+        self.changed(topic.name)
         self._server.budget.hold(topic, 0)
         before, now = self.gone, topic.meter.counts()
         self.gone = (before[0] + now[0], before[1] + now[1], before[2] + now[2])
