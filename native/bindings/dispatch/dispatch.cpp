@@ -232,7 +232,7 @@ void bind_giving_back(nb::class_<Dispatch>& table) {
         .def("oldest_ns", &Dispatch::oldest_ns)
         .def("take_due", &Dispatch::take_due)
         .def_prop_ro("next_due", &Dispatch::next_due)
-        .def("take_scheduled", &Dispatch::take_scheduled)
+        .def("take_scheduled", &Dispatch::take_scheduled, nb::arg(), nb::arg() = ~u64{0})
         .def_prop_ro("next_scheduled", &Dispatch::next_scheduled)
         .def("take_replay",
              [](Dispatch& self, u64 count_max, u64 gap_max) {

@@ -52,11 +52,11 @@ class Schedule {
         return times_.front().at_ms;
     }
 
-    // Calls `visit(ordinal)` for each entry whose time has come, and removes it.
+    // Calls `visit(ordinal)` for each entry whose time has come, and removes it: at most so many.
     template <class Visit>
-    u64 take_due(i64 now_ms, Visit visit) {
+    u64 take_due(i64 now_ms, Visit visit, u64 most = ~u64{0}) {
         u64 taken = 0;
-        while (!empty() && next_due() <= now_ms) {
+        while (taken < most && !empty() && next_due() <= now_ms) {
             const u64 ordinal = times_.front().ordinal;
             pop();
             waiting_.erase(ordinal, ordinal + 1);

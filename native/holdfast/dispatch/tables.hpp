@@ -306,10 +306,10 @@ class Dispatch {
 
     // -- delivery times -----------------------------------------------------------------------------
 
-    // Entries whose delivery time has come are to be read.
-    u64 take_scheduled(i64 now_ms) {
+    // Entries whose delivery time has come are to be read: the first ones, at most so many.
+    u64 take_scheduled(i64 now_ms, u64 most = ~u64{0}) {
         return schedule_.take_due(
-            now_ms, [&](u64 ordinal) { replay_.insert(ordinal, below(ordinal + 1)); });
+            now_ms, [&](u64 ordinal) { replay_.insert(ordinal, below(ordinal + 1)); }, most);
     }
     // The delivery time that comes next, in ms since the epoch; the largest number: none.
     i64 next_scheduled() {

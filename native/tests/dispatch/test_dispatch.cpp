@@ -361,7 +361,8 @@ static void test_schedule() {
     table.flow(id, 1);
     CHECK(table.wanted_entries() == 10);  // most were not due: the next read is longer
     table.check();
-    CHECK(table.take_scheduled(200) == 2 && table.next_scheduled() == 300);
+    CHECK(table.take_scheduled(200, 1) == 1 && table.take_scheduled(200) == 1 &&
+          table.next_scheduled() == 300);
     CHECK(table.replay().list() == (std::vector<Run>{{11, 12}, {14, 15}}));
     table.release(10, 11);
     CHECK(table.schedule().empty() && table.schedule().memory() == 0);

@@ -234,7 +234,7 @@ def a_list_follows_what_is_created_and_deleted(patterned: bool) -> None:
 
 
 def a_list_follows_non_persistent_topics() -> None:
-    """Partitions that come and go, and topics while clients are attached, are in the next answer."""
+    """The next answer has partitions that came, and topics while clients are attached."""
     with CostWorld(topics=1) as world:
         raw, partitioned = world.raw(), world.broker.partitioned
 

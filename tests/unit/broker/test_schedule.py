@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.broker.dispatch import schedule
 from holdfast.broker.dispatch.schedule import LOOK_S, Times
 from holdfast.broker.dispatch.types import Reason
 from tests.kit.broker.dispatch_world import GatedTopic, World
@@ -178,6 +179,30 @@ def test_a_tick_limits_the_looks() -> None:
         await world.settle(1.5)
         assert inbox.ordinals == list(range(100))
         assert world.dispatcher.stats().reads_replay <= 3
+
+    world.run(scenario)
+
+
+def test_messages_that_are_due_at_once_come_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A million with one delivery time would stop the loop; a long tick does not delay the rest."""
+    monkeypatch.setattr(schedule, "LOOK_ENTRIES", 4)
+    look, taken = schedule.Scheduling._look, list[int]()
+
+    def looked(self: schedule.Scheduling) -> None:
+        before = self._table.scheduled_entries
+        look(self)
+        taken.append(before - self._table.scheduled_entries)
+
+    monkeypatch.setattr(schedule.Scheduling, "_look", looked)
+    times = Times(0, tick_s=5.0)
+    world = world_of(10, dict.fromkeys(range(10), 2.0))
+    world.dispatcher._scheduling._times = lambda: times._replace(now_ns=world.clock.now_ns())
+
+    async def scenario(world: World) -> None:
+        inbox = world.join()
+        await world.settle(2.01)
+        assert inbox.ordinals == [*range(10)]
+        assert taken == [4, 4, 2]
 
     world.run(scenario)
 

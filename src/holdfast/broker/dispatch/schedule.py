@@ -29,6 +29,12 @@ LOOK_S = 10.0
 """Longest wait before the next look: a clock that was set, or a changed policy, has its effect by then."""
 
 
+LOOK_ENTRIES = 20_000
+"""Messages that one look takes at most, in some 15 ms; the next one follows at once. A million may be due."""
+
+_NEVER_NS = -(1 << 62)
+
+
 class Times(NamedTuple):
     """How delivery times apply to a topic now."""
 
@@ -72,7 +78,7 @@ class Scheduling:
         self._due = due
         self._timer: asyncio.TimerHandle | None = None
         self._at_ns = 0
-        self._looked_ns = 0
+        self._looked_ns = _NEVER_NS
         self._stopped = False
 
     @property
@@ -123,7 +129,9 @@ class Scheduling:
         if self._reading.halted:
             return  # when this member dispatches again, `arm` follows
         self._looked_ns = self._clock.monotonic_ns()
-        moved = self._table.take_scheduled(self.now_ms)
+        moved = self._table.take_scheduled(self.now_ms, LOOK_ENTRIES)
+        if moved == LOOK_ENTRIES:
+            self._looked_ns = _NEVER_NS  # the rest is due, too: no tick until then
         self.arm()
         if moved:
             self._due()
