@@ -281,7 +281,10 @@ def test_a_rewind_reads_nothing_that_waits() -> None:
         await world.settle(0.1)
         assert second.ordinals == [0]
         assert world.topic.reads[before:] == [(0, 1000)] or len(world.topic.reads) == before + 1
-        assert world.dispatcher.diagnose().reason != Reason.SCHEDULED, "entry 0 is held"
+        found = world.dispatcher.diagnose()
+        assert found.reason == Reason.ALL_PENDING, "entry 0 is held"
+        assert "all due entries were delivered" in found.text
+        assert "999 entries until their delivery time, the first at " in found.text
         await world.ack(second, [0])
         assert world.dispatcher.diagnose().reason == Reason.SCHEDULED
         await world.settle(59)

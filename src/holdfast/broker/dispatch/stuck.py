@@ -101,10 +101,14 @@ def _reason(look: Look) -> tuple[str, str]:
             text = f"{delayed} to redeliver later, the first in {look.delayed_s:.1f} s; {holders}"
             return Reason.DELAYED, text
         held = sum(each.pending_entries for each in look.consumers)
+        waits = f"{plural(look.scheduled, 'entry')} until their delivery time"
+        waits += f", the first {_moment(look.scheduled_ms)}"
         if look.scheduled and not held:
-            words = f"{plural(look.scheduled, 'entry')} until their delivery time"
-            return Reason.SCHEDULED, f"{words}, the first {_moment(look.scheduled_ms)}"
-        return Reason.ALL_PENDING, f"all entries were delivered and are not acknowledged: {holders}"
+            return Reason.SCHEDULED, waits
+        text = f"all entries were delivered and are not acknowledged: {holders}"
+        if look.scheduled:
+            text = f"all due entries were delivered and are not acknowledged: {holders}; {waits}"
+        return Reason.ALL_PENDING, text
     unread = plural(look.unread, "entry")
     if not willing:
         paused = [each for each in served if each.paused and each.permits > 0]
