@@ -126,6 +126,12 @@ def test_figures_of_the_broker(http: HttpWorld) -> None:
     nested = http.get(f"{stats}/topics")
     assert nested["public/default"]["0x00000000_0xffffffff"]["persistent"][name]["msgInCounter"] == 6
     assert http.get(f"{stats}/destinations").keys() == nested.keys()
+    passing = "non-persistent/public/default/passing"
+    http.done("PUT", f"/admin/v2/{passing}")
+    kinds = http.get(f"{stats}/topics")["public/default"]["0x00000000_0xffffffff"]
+    assert kinds["non-persistent"]["non-persistent://public/default/passing"]["msgDropCounter"] == 0
+    assert kinds.keys() == {"persistent", "non-persistent"}
+    http.done("DELETE", f"/admin/v2/{passing}")
     load = http.get(f"{stats}/load-report")
     assert load["numTopics"] == len(http.broker.topics)
     assert load["pulsarServiceUrl"].startswith("pulsar://")

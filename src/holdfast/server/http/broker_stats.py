@@ -14,6 +14,7 @@ from holdfast import __version__
 from holdfast.broker import Topic
 from holdfast.names import namespace_of
 from holdfast.server.http.answers import TopicAnswer
+from holdfast.server.http.passing_routes import stats_of
 from holdfast.server.http.pulsar_stats import Looks
 from holdfast.server.http.routing import Call, Routes
 from holdfast.server.steps import Steps
@@ -130,18 +131,25 @@ async def metrics(call: Call) -> list[MetricsAnswer]:
 
 
 Nested = dict[str, dict[str, dict[str, dict[str, TopicAnswer]]]]
-"""By namespace, bundle, `persistent` and topic."""
+"""By namespace, bundle, `persistent` or `non-persistent`, and topic."""
 
 
 @route("GET", "/topics", answer=Nested)
 async def topics(call: Call) -> Nested:
-    """Return the stats of all topics, by namespace and bundle. The answer can be large."""
-    looks, found = Looks(call.server), Nested()
+    """Return the stats of all topics, by namespace and bundle. The answer can be large.
+
+    Of non-persistent topics it has those that this server serves."""
+    looks, found, steps = Looks(call.server), Nested(), Steps()
     for of, topic in _all_topics(call.broker):
         if of is not call.broker or of.is_deleted(topic):
             continue  # an unreplicated topic has its stats at its own path
         names = found.setdefault(namespace_of(topic.name), {BUNDLE: {"persistent": {}}})
         names[BUNDLE]["persistent"][topic.name] = await looks.topic(topic)
+    passing = {} if call.server.wire is None else call.server.wire.non_persistent.topics
+    for each in list(passing.values()):
+        kinds = found.setdefault(namespace_of(each.name), {BUNDLE: {"persistent": {}}})[BUNDLE]
+        kinds.setdefault("non-persistent", {})[each.name] = stats_of(each, call.server.now())
+        await steps.did(TOPIC_ITEMS + sum(1 for _ in each.meters()))
     return found
 
 
