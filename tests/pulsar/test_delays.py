@@ -197,6 +197,23 @@ def test_dead_letters_of_a_partitioned_topic(client: Any, topic: str, admin: Any
 
 
 @program
+def test_dead_letters_without_a_topic(client: Any, topic: str, admin: Any) -> None:
+    """The topic cannot be created: the message stays unacknowledged, for others to receive."""
+    policy = pulsar.ConsumerDeadLetterPolicy(1, "persistent://no/where/dead")
+    consumer = shared(client, topic, negative_ack_redelivery_delay_ms=50, dead_letter_policy=policy)
+    client.create_producer(topic).send(b"poison")
+    for count in range(2):
+        message = consumer.receive(10_000)
+        assert message.redelivery_count() == count
+        consumer.negative_acknowledge(message)
+    nothing_comes(consumer, 300)  # the client logs why, and keeps it
+    stats = admin.stats(topic, "s")
+    assert (stats["backlog"], stats["pending"]) == (1, 1)
+    consumer.close()
+    assert data_of(receive(shared(client, topic), 1)) == [b"poison"]
+
+
+@program
 def test_a_retry_topic_as_clients_make_it(client: Any, topic: str, admin: Any) -> None:
     """This client has no `reconsume_later`: publish with a delay, then acknowledge."""
     retry = f"{topic}-s-RETRY"
