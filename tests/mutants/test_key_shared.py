@@ -1,4 +1,4 @@
-"""Broken versions of Key_Shared: storms and squalls must notice each.
+"""Broken versions of Key_Shared: storms, squalls and churn must notice each.
 
 They break the order of keys (I260, I261), what the next owner knows (I263), delivery times (I271), or
 progress.
@@ -17,7 +17,7 @@ from holdfast.broker.dispatch.keys import Keys
 from holdfast.broker.dispatch.schedule import AT_ONCE, Scheduling
 from holdfast.broker.key_shared import KeyShared
 from holdfast.errors import HoldfastError
-from tests.kit.broker import owners
+from tests.kit.broker import key_churn, owners
 from tests.kit.broker.dispatch_storm import storm
 
 FOUND = (AssertionError, HoldfastError, BaseExceptionGroup)
@@ -84,3 +84,29 @@ def test_a_broken_owner_is_noticed(mutant: str, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(where, name, what)
     with pytest.raises(FOUND):
         squalls()
+
+
+CHURN: dict[str, tuple[Callable[[int, int], object], tuple[object, str, object]]] = {
+    "keys are ignored": (key_churn.alone, ALONE["keys are ignored"]),
+    "a join lets a key go to two consumers": (
+        key_churn.alone,
+        ALONE["a join lets a key go to two consumers"],
+    ),
+    "keys are ignored by three": (key_churn.together, ALONE["keys are ignored"]),
+    "a join of three lets a key go to two consumers": (
+        key_churn.together,
+        ALONE["a join lets a key go to two consumers"],
+    ),
+    "the next owner does not know the hashes": (
+        key_churn.together,
+        TOGETHER["the next owner does not know the hashes"],
+    ),
+}
+
+
+@pytest.mark.parametrize("mutant", CHURN)
+def test_the_account_of_a_churn_notices_it(mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, (where, name, what) = CHURN[mutant]
+    monkeypatch.setattr(where, name, what)
+    with pytest.raises((AssertionError, BaseExceptionGroup), match=r"I26[01]"):
+        run(1, 600)

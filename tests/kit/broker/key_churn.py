@@ -254,6 +254,17 @@ class Churn:
     async def churn(self, until_s: float, events: dict[int, Callable[[], None]] | None = None) -> None:
         """Let consumers come and go until all is published; `events` happen at their steps."""
         publishing = asyncio.get_running_loop().create_task(self.publish(until_s))
+        try:
+            await self._come_and_go(publishing, events)
+        except Exception:  # of the account: nothing of the run is left behind
+            publishing.cancel()
+            await asyncio.gather(publishing, return_exceptions=True)
+            raise
+        await publishing
+
+    async def _come_and_go(
+        self, publishing: asyncio.Task[None], events: dict[int, Callable[[], None]] | None
+    ) -> None:
         while not publishing.done():
             self.steps += 1
             few = len(self.workers) < 2 or (len(self.workers) < MOST and self.chance.happens(0.5))
@@ -265,7 +276,6 @@ class Churn:
                 await self.move_back()
             self.look()
             self.require_alive()
-        await publishing
 
     async def finish(self) -> None:
         """Acknowledge the rest, each key in its order."""
