@@ -357,6 +357,32 @@ def test_stats_tell_who_is_there_and_how_fast(http: HttpWorld) -> None:
     http_effects_checks.stats_tell_who_is_there_and_how_fast(http)
 
 
+def test_a_cursor_has_the_fields_that_tools_read(http: HttpWorld) -> None:
+    topic = http.topic(messages=5, subscription="s")
+    ledger = ledger_of(http, topic)
+
+    async def work() -> Any:
+        async with http.consuming(topic, type="shared") as consumer:
+            messages = await consumer.receive_many(5, timeout=5)
+            await consumer.ack_many([messages[at] for at in (0, 1, 3)], receipt=True)
+            return (await http.asking("GET", f"{topic}/internalStats")).json["cursors"]["s"]
+
+    expected = {
+        "markDeletePosition": f"{ledger}:1",
+        "readPosition": f"{ledger}:5",
+        "waitingReadOp": True,
+        "pendingReadOps": 0,
+        "messagesConsumedCounter": 3,
+        "individuallyDeletedMessages": f"[({ledger}:2..{ledger}:3]]",
+        "totalNonContiguousDeletedMessagesRange": 1,
+        "state": "Open",
+        "subscriptionHavePendingRead": True,
+        "subscriptionHavePendingReplayRead": False,
+    }
+    found = http.run(work())
+    assert {name: found[name] for name in expected} == expected
+
+
 def test_a_reset_that_is_under_way_is_told(http: HttpWorld) -> None:
     topic = http.topic(messages=5, subscription="s")
 
