@@ -90,6 +90,31 @@ def test_an_id_that_is_in_use(raw: Raw, topic: str) -> None:
     raw.messages(1)
 
 
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("non-persistent", "non-persistent"),
+        ("non-persistent", "persistent"),
+        ("persistent", "non-persistent"),
+    ],
+)
+def test_an_id_that_is_in_use_at_either_kind_of_topic(raw: Raw, topic: str, first: str, second: str) -> None:
+    """The second topic is refused; messages and permits stay those of the first one."""
+    here, there = f"{first}://public/default/{topic}", f"{second}://public/default/{topic}-other"
+    fields: dict[str, Any] = {"consumer_id": 1, "subType": 0}
+    for _ in range(2):
+        raw.ask(Type.PRODUCER, Type.PRODUCER_SUCCESS, topic=here, producer_id=1)
+        raw.ask(Type.SUBSCRIBE, Type.SUCCESS, topic=here, subscription="s", **fields)
+    error = raw.ask(Type.PRODUCER, Type.ERROR, topic=there, producer_id=1)
+    assert (error.error, here in error.message) == (pb.NotAllowedError, True)
+    for where, subscription in ((there, "s"), (here, "another")):
+        error = raw.ask(Type.SUBSCRIBE, Type.ERROR, topic=where, subscription=subscription, **fields)
+        assert (error.error, here in error.message) == (pb.NotAllowedError, True)
+    raw.flow(1)
+    raw.send(0, b"x")
+    assert {raw.hear()[0] for _ in range(2)} == {Type.SEND_RECEIPT, Type.MESSAGE}
+
+
 def test_who_asks_twice_is_told_the_same(topic: str) -> None:
     """With deduplication it continues its numbers: after −1 all its messages would be dropped."""
     with Raw(server(deduplication=True).url) as raw:

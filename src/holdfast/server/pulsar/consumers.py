@@ -57,9 +57,6 @@ class Consumers:
         self._later: dict[int, list[bytes]] = {}
         """Answers that the client must get after that to its SUBSCRIBE."""
 
-    def __len__(self) -> int:
-        return len(self._joined)
-
     def require(self, id: int) -> WireConsumer:  # noqa: A002  # as in the protocol
         """Return the consumer of this id.
 
@@ -76,10 +73,8 @@ class Consumers:
 
     async def subscribe(self, command: pb.CommandSubscribe) -> bytes | None:
         """SUBSCRIBE: join a subscription, and create it if it is new."""
-        if not is_persistent(command.topic):
-            return self._on.passing.subscribe(command)
-        id = command.consumer_id  # noqa: A001
-        known = self._joined.get(id)
+        id, passing = command.consumer_id, self._on.passing  # noqa: A001
+        known = self._joined.get(id) or passing.consumers.get(id)
         if known is not None:  # the client did not get the first answer
             if (known.topic.name, known.subscription) != (
                 lookup.full_name(command.topic),
@@ -94,12 +89,14 @@ class Consumers:
         if id in self._joining:
             raise Refused(pb.ServiceNotReady, f"consumer {id} is already joining; wait for the answer")
         most = self._on.options.consumers_per_connection
-        if len(self._joined) + len(self._joining) + len(self._on.passing.consumers) >= most:
+        if len(self._joined) + len(self._joining) + len(passing.consumers) >= most:
             raise Refused(
                 pb.NotAllowedError,
                 f"this connection has {most} consumers, the most that limits.consumers_per_connection "
                 "allows; close some, use another connection, or raise the limit",
             )
+        if not is_persistent(command.topic):
+            return passing.subscribe(command)
         task = asyncio.current_task()
         assert task is not None
         self._joining[id] = task

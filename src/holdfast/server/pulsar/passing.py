@@ -59,16 +59,8 @@ class Passing:
         return own.ensure(full, on.loop.time())
 
     def produce(self, command: pb.CommandProducer) -> bytes:
-        """PRODUCER: open a producer."""
-        on, known = self._on, self.producers.get(command.producer_id)
-        if known is not None:  # the client did not get the first answer
-            return self._opened(command, known)
-        if len(self.producers) + len(on.producers) >= on.options.producers_per_connection:
-            raise Refused(
-                pb.NotAllowedError,
-                f"this connection has {on.options.producers_per_connection} producers, the most that "
-                "limits.producers_per_connection allows; close some, or raise the limit",
-            )
+        """PRODUCER: open a producer. Its id is free."""
+        on = self._on
         if command.producer_access_mode not in (pb.Shared, pb.Exclusive):
             raise Unsupported(
                 f"{command.topic} keeps no state of its producers; use the access mode Shared or Exclusive"
@@ -85,23 +77,16 @@ class Passing:
         self.producers[producer.id] = producer
         on.server.budget.hold(producer, size)
         on.reader.set_passing_producer(producer.id)
-        return self._opened(command, producer)
+        return self.opened(command, producer)
 
-    def _opened(self, command: pb.CommandProducer, producer: PassingProducer) -> bytes:
+    def opened(self, command: pb.CommandProducer, producer: PassingProducer) -> bytes:
+        """Return the answer to a PRODUCER, also to one that is sent again."""
         epoch = 0 if producer.exclusive else None
         return commands.producer_success(command.request_id, producer.name, -1, epoch, ready=True)
 
     def subscribe(self, command: pb.CommandSubscribe) -> bytes:
-        """SUBSCRIBE: join a subscription, which exists while it has consumers."""
-        on, known = self._on, self.consumers.get(command.consumer_id)
-        if known is not None:  # the client did not get the first answer
-            return commands.success(command.request_id)
-        if len(self.consumers) + len(on.consumers) >= on.options.consumers_per_connection:
-            raise Refused(
-                pb.NotAllowedError,
-                f"this connection has {on.options.consumers_per_connection} consumers, the most that "
-                "limits.consumers_per_connection allows; close some, or raise the limit",
-            )
+        """SUBSCRIBE: join a subscription, which exists while it has consumers. The consumer's id is free."""
+        on = self._on
         type_ = _TYPES.get(command.subType)
         if type_ is None:
             raise Unsupported(

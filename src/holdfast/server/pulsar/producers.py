@@ -32,6 +32,7 @@ from holdfast.server.budget import SESSION_BYTES
 from holdfast.server.pulsar import commands, lookup, schemas
 from holdfast.server.pulsar.commands import Refused, refusal
 from holdfast.server.pulsar.held_sends import HeldSends
+from holdfast.server.pulsar.non_persistent import PassingProducer
 
 if TYPE_CHECKING:
     from holdfast.broker import Access, Bucket
@@ -142,15 +143,16 @@ class Producers:
 
     async def open(self, command: pb.CommandProducer) -> bytes | None:
         """PRODUCER: open a session."""
-        if not is_persistent(command.topic):
-            return self._on.passing.produce(command)
-        known = self._open.get(command.producer_id)
+        passing = self._on.passing
+        known = self._open.get(command.producer_id) or passing.producers.get(command.producer_id)
         if known is not None:  # the client did not get the first answer
             if known.topic.name != lookup.full_name(command.topic):
                 raise Refused(
                     pb.NotAllowedError,
                     f"producer {known.id} of this connection is open for {known.topic.name}; close it first",
                 )
+            if isinstance(known, PassingProducer):
+                return passing.opened(command, known)
             return self._success(command, known, known.last_sequence)
         if command.producer_id in self._opening:
             raise Refused(
@@ -158,12 +160,14 @@ class Producers:
                 f"producer {command.producer_id} is already being opened; wait for the answer",
             )
         most = self._on.options.producers_per_connection
-        if len(self._open) + len(self._opening) + len(self._on.passing.producers) >= most:
+        if len(self._open) + len(self._opening) + len(passing.producers) >= most:
             raise Refused(
                 pb.NotAllowedError,
                 f"this connection has {most} producers, the most that limits.producers_per_connection "
                 "allows; close some, use another connection, or raise the limit",
             )
+        if not is_persistent(command.topic):
+            return passing.produce(command)
         task = asyncio.current_task()
         assert task is not None
         self._opening[command.producer_id] = task
