@@ -13,9 +13,10 @@ from holdfast.protocol import pulsar_pb2 as pb
 from holdfast.server.pulsar.non_persistent import Meter, NonPersistentTopic, delivery
 from tests.kit.broker.crowd import A, B, C
 from tests.kit.server.cluster_checks import member
+from tests.kit.server.cost_world import CostWorld
 from tests.kit.server.http_world import HttpWorld, T
 from tests.kit.server.passing_checks import Attached, at_most_one_consumer_within_permits, topic
-from tests.kit.server.wire_raw import Raw, Type
+from tests.kit.server.wire_raw import Raw, Type, full, id_of
 
 
 def test_at_most_one_consumer_within_permits() -> None:
@@ -133,6 +134,36 @@ def test_clients_of_a_former_owner_are_closed() -> None:
             assert {raw.expect(Type.CLOSE_PRODUCER).producer_id for _ in moved} == moved
 
 
+def test_a_topic_with_clients_gets_no_partitions_from_another_member() -> None:
+    """The owner knows whether it has clients: another member refers to it."""
+    with member() as served:
+        world = served.world
+        state = world.broker.machine.state
+        for at in range(30):
+            name = f"non-persistent://public/default/silent-{at}"
+            owner = owner_of_topic(state, name)
+            path = f"/admin/v2/non-persistent/public/default/silent-{at}/partitions"
+            answer = world.ask("PUT", path, json=2, allow_redirects=False)
+            assert answer.status == (204 if owner == A else 307), owner
+            assert world.broker.partitioned.count(name) == (2 if owner == A else 0)
+
+
+def test_partitions_take_the_place_of_a_topic() -> None:
+    """Another member decides about them: clients of the topic without partitions are closed, and told."""
+    name = "non-persistent://public/default/silent"
+    with HttpWorld(wire=True) as world:
+        assert world.wire is not None
+        with Raw(f"pulsar://127.0.0.1:{world.wire.port}") as raw:
+            raw.ask(Type.PRODUCER, Type.PRODUCER_SUCCESS, topic=name, producer_id=1)
+            asked = {"topic": name, "subscription": "s", "subType": pb.CommandSubscribe.Shared}
+            raw.ask(Type.SUBSCRIBE, Type.SUCCESS, consumer_id=1, **asked)
+            world.run(world.broker.partitioned.create(name, 2))
+            assert {raw.hear()[0] for _ in range(2)} == {Type.CLOSE_PRODUCER, Type.CLOSE_CONSUMER}
+            refused = raw.ask(Type.PRODUCER, Type.ERROR, topic=name, producer_id=1)
+            assert "has 2 partitions" in refused.message
+            raw.ask(Type.PRODUCER, Type.PRODUCER_SUCCESS, topic=f"{name}-partition-1", producer_id=1)
+
+
 def test_rates_are_over_half_a_minute_or_more() -> None:
     meter = Meter(0.0)
     meter.messages, meter.dropped = 300, 30
@@ -165,3 +196,50 @@ def test_lists_of_a_namespace() -> None:
         assert world.get(f"{topics}?mode=ALL") == [*kept, *silent]
         assert world.ask("PUT", "/admin/v2/non-persistent/public/default/whole").status == 409
         assert world.ask("GET", "/admin/v2/non-persistent/public/default/alone/retention").status == 501
+
+
+PASSING = "non-persistent://public/default/"
+
+
+def test_an_id_is_of_one_consumer() -> None:
+    """Else an acknowledgement is confirmed, and the messages of the other consumer stay open."""
+    with CostWorld(topics=1) as world:
+        raw = world.raw()
+
+        def join(topic: str, consumer: int, answer: int) -> str:
+            more = {"subscription": "s", "subType": 1, "initialPosition": 1}
+            told = raw.ask(Type.SUBSCRIBE, answer, topic=topic, consumer_id=consumer, **more)
+            return str(getattr(told, "message", ""))
+
+        raw.publish("t", 3)
+        join(full("t"), 1, Type.SUCCESS)
+        assert f"open for s of {full('t')}" in join(PASSING + "a", 1, Type.ERROR)
+        raw.flow(10)
+        raw.ack(*(id_of(each) for each in raw.messages(3)), request=7)
+        assert raw.expect(Type.ACK_RESPONSE).error == 0
+        topic = world.broker.topic(full("t"))
+        assert topic.backlog(topic.subscription("s")) == 0
+        join(PASSING + "a", 2, Type.SUCCESS)
+        join(PASSING + "a", 2, Type.SUCCESS)  # it did not get the first answer
+        for other in (PASSING + "b", full("t")):
+            assert f"open for s of {PASSING}a" in join(other, 2, Type.ERROR)
+
+
+def test_an_id_is_of_one_producer() -> None:
+    """Else messages for a persistent topic are confirmed, and kept by none."""
+    with CostWorld(topics=1) as world:
+        raw = world.raw()
+
+        def produce(topic: str, producer: int, answer: int) -> str:
+            told = raw.ask(Type.PRODUCER, answer, topic=topic, producer_id=producer)
+            return str(getattr(told, "message", ""))
+
+        produce(full("t"), 1, Type.PRODUCER_SUCCESS)
+        assert f"open for {full('t')}" in produce(PASSING + "a", 1, Type.ERROR)
+        raw.send(0, b"x")
+        raw.expect(Type.SEND_RECEIPT)
+        assert world.broker.topic(full("t")).visible == 1
+        produce(PASSING + "a", 2, Type.PRODUCER_SUCCESS)
+        produce(PASSING + "a", 2, Type.PRODUCER_SUCCESS)
+        for other in (PASSING + "b", full("t")):
+            assert f"open for {PASSING}a" in produce(other, 2, Type.ERROR)

@@ -133,8 +133,7 @@ async def partitions(call: Call) -> Partitions:
 @route("PUT", "/partitions", body=int | PartitionsBody, refusals=(404, 409))
 async def create_partitions(call: Call) -> None:
     """Create a partitioned topic. Properties are not stored."""
-    wire = call.server.wire
-    if wire is not None and call.topic_name in wire.non_persistent.topics:
+    if call.server.wire is not None and call.topic_name in served(call).topics:
         raise Exists(f"the topic without partitions {call.topic_name} exists already; use another name")
     count = call.body if isinstance(call.body, int) else call.body.partitions
     await call.broker.partitioned.create(call.topic_name, count)

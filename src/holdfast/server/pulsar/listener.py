@@ -20,7 +20,6 @@ from holdfast.broker import (
     Unloaded,
 )
 from holdfast.errors import HoldfastError
-from holdfast.names import partition_of
 from holdfast.protocol import pulsar_pb2 as pb
 from holdfast.server.budget import Budget
 from holdfast.server.listening import Listening
@@ -219,12 +218,7 @@ class Server(Listening):
                 if producer is not None:
                     producer.connection.producers.expel(producer)
             elif isinstance(notice, PartitionsChanged):
-                self.non_persistent.changed(notice.name)
-                for name in [] if notice.count else [*self.non_persistent.topics]:
-                    if (found := partition_of(name)) is not None and found[0] == notice.name:
-                        passing = self.non_persistent.topics[name]
-                        self.non_persistent.expel(passing)
-                        self.non_persistent.drop(passing)
+                self.non_persistent.partitions_changed(notice)
             elif isinstance(notice, PoliciesChanged):
                 for topic in self.broker.limiting.topics_of(notice):
                     for session in topic.producers:

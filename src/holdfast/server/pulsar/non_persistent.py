@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING
 from holdfast.broker import Sample
 from holdfast.errors import Busy, Fenced, Misuse, NotFound
 from holdfast.formatting import plural
-from holdfast.names import namespace_of, no_subscription
+from holdfast.names import namespace_of, no_subscription, partition_of
 from holdfast.protocol import pulsar_pb2 as pb
 from holdfast.server.budget import SESSION_BYTES
 from holdfast.server.pulsar.listing import EMPTY, Listing
 
 if TYPE_CHECKING:
-    from holdfast.broker import SubscriptionType
+    from holdfast.broker import PartitionsChanged, SubscriptionType
     from holdfast.server.pulsar.connection import Connection
     from holdfast.server.pulsar.listener import Server
 
@@ -336,6 +336,16 @@ class NonPersistentTopics:
         for consumer in consumers:
             consumer.connection.passing.expel_consumer(consumer)
         return len(producers) + len(consumers)
+
+    def partitions_changed(self, notice: PartitionsChanged) -> None:
+        """End the partitions of a topic that was deleted, or the topic that has partitions now."""
+        self.changed(notice.name)
+        for topic in list(self.topics.values()):
+            found = partition_of(topic.name)
+            is_gone = not notice.count and found is not None and found[0] == notice.name
+            if is_gone or (notice.count and topic.name == notice.name):
+                self.expel(topic)
+                self.drop(topic)
 
     def samples(self) -> Iterator[Sample]:
         """Yield the figures for the page of metrics, if there was such a topic."""
