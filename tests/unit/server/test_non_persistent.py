@@ -10,6 +10,7 @@ import pytest
 from holdfast.broker.membership import owner_of_topic
 from holdfast.errors import Busy, Fenced, Misuse, NotFound
 from holdfast.protocol import pulsar_pb2 as pb
+from holdfast.server.pulsar import listener
 from holdfast.server.pulsar.non_persistent import Meter, NonPersistentTopic, delivery
 from tests.kit.broker.crowd import A, B, C
 from tests.kit.server.cluster_checks import member
@@ -118,7 +119,8 @@ def test_only_the_owner_serves_a_topic() -> None:
         assert referred.headers["Location"].startswith("http://node2")
 
 
-def test_clients_of_a_former_owner_are_closed() -> None:
+def test_clients_of_a_former_owner_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listener, "LOOK_S", 0.02)
     with member() as served:
         world = served.world
         assert world.wire is not None
