@@ -310,8 +310,6 @@ def test_what_a_user_is_told_of_a_misuse(client: Any, topic: str, admin: Any) ->
     producer = client.create_producer(topic)
     producer.send(b"first")
     admin.limit_delays(topic, 5.0)
-    producer.close()
-    producer = client.create_producer(topic)
     producer.send(b"short", deliver_after=timedelta(seconds=4))
     refused(pulsar.ProducerFenced, lambda: producer.send(b"long", deliver_after=timedelta(seconds=60)))
     reader = client.create_reader(topic, pulsar.MessageId.earliest)
@@ -320,9 +318,9 @@ def test_what_a_user_is_told_of_a_misuse(client: Any, topic: str, admin: Any) ->
 
 
 def test_refusal_of_a_long_delay_names_the_policy(topic: str, raw: Raw) -> None:
-    raw.publish(topic, 1)
-    server().admin.limit_delays(topic, 5.0)
+    """An open producer follows the change."""
     raw.produce(topic)
+    server().admin.limit_delays(topic, 5.0)
     now_ms = int(time.time() * 1000)
     entry = encode_messages([b"x"], "raw", 7, now_ms, deliver_at_ms=now_ms + 6000)[0]
     raw.tell(Type.SEND, entry, producer_id=1, sequence_id=7)

@@ -110,7 +110,7 @@ class Door:
         return [each for each in self._broker.topic(topic_name(topic)).state.over if each]
 
     async def limit_delays(self, topic: str, most_s: float) -> None:
-        """Refuse messages with a longer delay from producers that are opened from now on."""
+        """Refuse messages with a longer delay from now on."""
         await self._broker.admin.set_policies(topic_name(topic), delayed_most_s=most_s)
 
     async def reset_to(self, topic: str, subscription: str, ledger: int, entry: int) -> None:
