@@ -104,13 +104,13 @@ async def delete(call: Call) -> None:
 @route("POST", "/createMissedPartitions", refusals=(404,))
 async def create_missed(call: Call) -> None:
     """Do nothing: a partitioned topic has all its partitions."""
-    _require(call)
+    partitions_of(call)
 
 
 @route("POST", "/terminate/partitions", answer=dict[str, Position], refusals=(404,))
 async def terminate(call: Call) -> dict[str, Position]:
     """Refuse further messages of all partitions; return the last position of each."""
-    names = _require(call)
+    names = partitions_of(call)
     ends = await asyncio.gather(*(call.broker.admin.terminate(each) for each in names))
     return {
         str(index): msgspec.structs.replace(Position.of(end), partition_index=index)
@@ -128,7 +128,7 @@ _IGNORED = tuple(
 @route("GET", "/partitioned-stats", query=(_PER, *_IGNORED), answer=PartitionsStatsAnswer, refusals=(404,))
 async def stats(call: Call) -> PartitionsStatsAnswer:
     """Return the stats of all partitions, and their sums."""
-    names, found = _require(call), dict[str, TopicAnswer]()
+    names, found = partitions_of(call), dict[str, TopicAnswer]()
     for at, name in enumerate(names):
         if at % AT_ONCE == AT_ONCE - 1:
             await asyncio.sleep(0)  # of 10,000 partitions the stats take most of a second
@@ -142,7 +142,7 @@ async def stats(call: Call) -> PartitionsStatsAnswer:
 @route("GET", "/partitioned-internalStats", answer=PartitionsInternalAnswer, refusals=(404,))
 async def internal_stats(call: Call) -> PartitionsInternalAnswer:
     """Return the ledgers and cursors of all partitions."""
-    names, found = _require(call), dict[str, InternalAnswer]()
+    names, found = partitions_of(call), dict[str, InternalAnswer]()
     for at, name in enumerate(names):
         if at % AT_ONCE == AT_ONCE - 1:
             await asyncio.sleep(0)  # of 10,000 partitions the stats take most of a second
@@ -150,7 +150,7 @@ async def internal_stats(call: Call) -> PartitionsInternalAnswer:
     return PartitionsInternalAnswer(metadata=Partitions(partitions=len(names)), partitions=found)
 
 
-def _require(call: Call) -> list[str]:
+def partitions_of(call: Call) -> list[str]:
     """Return the names of the partitions.
 
     Raises:

@@ -19,11 +19,12 @@ from holdfast.server.http.answers import (
     PassingSubscriptionAnswer,
     PassingTopicAnswer,
 )
+from holdfast.server.http.partition_routes import partitions_of
 from holdfast.server.http.partition_stats import summed_into
 from holdfast.server.http.pulsar_stats import moment
 from holdfast.server.http.refusals import Refusal
 from holdfast.server.http.routing import Call, Parameter, Routes
-from holdfast.server.http.topics import FORCE
+from holdfast.server.http.topics import FORCE, known_there
 from holdfast.server.pulsar.non_persistent import Meter, NonPersistentTopic, NonPersistentTopics
 
 NAMESPACE = "/admin/v2/non-persistent/{tenant}/{namespace}"
@@ -60,10 +61,7 @@ def served(call: Call) -> NonPersistentTopics:
 @of_namespace("GET", "", answer=list[str], refusals=(404,))
 async def topics(call: Call) -> list[str]:
     """List the non-persistent topics of a namespace that have clients here, and all partitions."""
-    found = [*served(call).listing(call.namespace).names]
-    if not found and not call.broker.admin.has_namespace(call.namespace):
-        raise NotFound(f"there is no namespace {call.namespace}; create it first")
-    return found
+    return known_there(call, [*served(call).listing(call.namespace).names])
 
 
 @of_namespace("GET", "/partitioned", answer=list[str], refusals=(404,))
@@ -71,9 +69,7 @@ async def partitioned(call: Call) -> list[str]:
     """List the partitioned non-persistent topics of a namespace."""
     known = call.broker.partitioned.counts()
     found = [each for each in known if not is_persistent(each) and namespace_of(each) == call.namespace]
-    if not found and not call.broker.admin.has_namespace(call.namespace):
-        raise NotFound(f"there is no namespace {call.namespace}; create it first")
-    return found
+    return known_there(call, found)
 
 
 # -- one topic -----------------------------------------------------------------------------------------
@@ -162,9 +158,7 @@ _PER = Parameter("perPartition", "boolean", "With the stats of each partition.",
 @route("GET", "/partitioned-stats", query=(_PER,), answer=PassingPartitionsAnswer, refusals=(404,))
 async def partitioned_stats(call: Call) -> PassingPartitionsAnswer:
     """Return the stats of the partitions that this server serves, and their sums."""
-    names, wire = call.broker.partitioned.names(call.topic_name), call.server.wire
-    if not names:
-        raise NotFound(f"there is no partitioned topic {call.topic_name}; check its name, or create it")
+    names, wire = partitions_of(call), call.server.wire
     here = {} if wire is None else wire.non_persistent.topics
     found = {each: stats_of(here[each], call.server.now()) for each in names if each in here}
     answer = summed_into(PassingPartitionsAnswer(), found.values())

@@ -55,6 +55,15 @@ def topics_of(call: Call) -> list[str]:
     unreplicated = call.broker.unreplicated
     absent = unreplicated.places().keys() - unreplicated.served(call.namespace)
     found = [name for name in call.server.listings.of(call.namespace).names if name not in absent]
+    return known_there(call, found)
+
+
+def known_there(call: Call, found: list[str]) -> list[str]:
+    """Return the topics that were found in the path's namespace.
+
+    Raises:
+        NotFound: there are none, and the namespace does not exist.
+    """
     if not found and not call.broker.admin.has_namespace(call.namespace):
         raise NotFound(f"there is no namespace {call.namespace}; create it first")
     return found
