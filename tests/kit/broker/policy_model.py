@@ -167,7 +167,7 @@ class PolicyBench(Bench):
         await super().settle()
 
     async def _settle_quotas(self) -> None:
-        """Wait until quotas stop the producers that they must: the broker looks only now and then."""
+        """Wait until quotas have had their effect: the broker looks only now and then."""
         limit_ns = self.world.clock.monotonic_ns() + int(5e9)
         while True:
             self.check()

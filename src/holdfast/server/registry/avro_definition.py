@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, TypeAlias
 
 from holdfast.errors import BadSchema
@@ -50,7 +51,7 @@ class Enum(Named):
 
     symbols: frozenset[str]
     default: str | None
-    """What a reader has for a symbol that it does not know; None: nothing."""
+    """The symbol that a reader takes for one that it does not know; None: nothing."""
 
 
 @dataclass(eq=False)
@@ -68,6 +69,11 @@ class Record(Named):
     """Fields, each with a type. They may contain the record itself."""
 
     fields: list[Field] = field(default_factory=list)
+
+    @cached_property
+    def written(self) -> dict[str, Type]:
+        """Types of fields by name. It is asked for when the record is complete."""
+        return {each.name: each.type for each in self.fields}
 
 
 @dataclass(eq=False)
@@ -137,13 +143,14 @@ class _Parser:
         raise BadSchema(f"there is no type {_shown(kind)}")
 
     def _called(self, name: str, space: str) -> Type:
-        found = self._names.get(name if "." in name or not space else f"{space}.{name}")
-        if found is not None:
-            assert isinstance(found, Fixed | Enum | Record)
-            return found
-        if name not in PRIMITIVES:
+        if name in PRIMITIVES:  # also where a namespace has a type of this name
+            return Primitive(name)
+        inside = None if "." in name or not space else self._names.get(f"{space}.{name}")
+        found = inside or self._names.get(name)  # Java's clients write a name without namespace alone
+        if found is None:
             raise BadSchema(f"the name {_shown(name)} is not of a type that was defined before")
-        return Primitive(name)
+        assert isinstance(found, Fixed | Enum | Record)
+        return found
 
     def _union(self, parts: list[Any], space: str) -> Union:
         branches: list[Type] = []
@@ -241,7 +248,7 @@ def _text(part: Mapping[str, Any], name: str, what: str) -> str:
 
 
 def _texts(given: Any) -> tuple[str, ...]:
-    """Return the texts of a list; what is not one has no effect, as in other parsers."""
+    """Return the texts of a list; anything else has no effect, as in other parsers."""
     return tuple(each for each in given if isinstance(each, str)) if isinstance(given, list) else ()
 
 

@@ -27,6 +27,7 @@ SHOWN_MAX = 64
 """Names of fields, one in the other, that an explanation shows."""
 NAME_SHOWN_MAX = 128
 """Characters of each."""
+PARTS_IN_STEP = 10
 
 _PROMOTED: dict[str, frozenset[str]] = {
     "long": frozenset({"int"}),
@@ -67,16 +68,18 @@ _TOP = _Path(None, "")
 
 
 class Resolution:
-    """Verdicts about pairs of types of a reader and a writer. `take` counts each pair; it may raise.
+    """Verdicts about pairs of types of a reader and a writer.
+
+    `take` counts steps, and may raise. A pair is one step, and one more for each ten fields or branches.
 
     Example:
         >>> int_, optional = Primitive("int"), Union([Primitive("null"), Primitive("long")])
-        >>> found = Resolution(lambda: None)
+        >>> found = Resolution(lambda steps: None)
         >>> found.fits(optional, int_), found.fits(int_, optional)
         (True, False)
     """
 
-    def __init__(self, take: Callable[[], None]) -> None:
+    def __init__(self, take: Callable[[int], None]) -> None:
         self._take = take
         self._fits: dict[_Pair, bool] = {}
         self._needs: dict[_Pair, list[_Need]] = {}
@@ -113,7 +116,7 @@ class Resolution:
         return misfits
 
     def _note(self, pair: _Pair) -> None:
-        self._take()
+        self._take(1 + _size(pair) // PARTS_IN_STEP)
         self._fits[pair] = True
 
     def _spread(self, misfits: list[_Pair]) -> None:
@@ -130,53 +133,82 @@ class Resolution:
     # -- words -----------------------------------------------------------------------------------------
 
     def explained(self, reader: Type, writer: Type) -> str:
-        """Return what does not fit, from the outside inwards, to the first field that is the reason."""
-        left: list[_Reason] = [(_TOP, _Pair(reader, writer))]
+        """Return what does not fit, from the outside inwards, to the first field."""
+        left: list[Iterator[_Reason]] = [iter([(_TOP, _Pair(reader, writer))])]
+        """Reasons of types, and of those in which they are. Only the first texts are made."""
         seen: set[_Pair] = set()
         while True:
-            path, found = left.pop()
+            reason = next(left[-1], None)
+            if reason is None:
+                left.pop()
+                continue
+            path, found = reason
             if isinstance(found, str):
                 return found
-            inside = _Pair(_only(found.reader), _only(found.writer))
-            if not self.fits(*inside):  # else the difference is the union itself
-                found = inside
-            if found not in seen:
-                seen.add(found)
-                left += reversed([*self._reasons(path, found)])
+            for each in self._parts(found):
+                if each not in seen:
+                    seen.add(each)
+                    left.append(self._reasons(path, each))
+
+    def _parts(self, misfit: _Pair) -> Iterator[_Pair]:
+        """Yield a union if it is a reason itself, and then what is in it."""
+        reader, writer = misfit
+        inside = _Pair(_only(reader), _only(writer))
+        if (
+            inside == misfit
+            or self.fits(*inside)
+            or (
+                isinstance(writer, Union)
+                and any(each is not inside.writer and not self.fits(reader, each) for each in writer.branches)
+            )
+        ):
+            yield misfit
+        if inside != misfit and not self.fits(*inside):
+            yield inside
 
     def _reasons(self, path: _Path, pair: _Pair) -> Iterator[_Reason]:
         """Yield what makes a pair a misfit: texts, or pairs inside."""
         reader, writer = pair
-        where = f"field {_shown(path)}" if path.outer else "the schema"
         if isinstance(reader, Record) and isinstance(writer, Record):
             yield from self._reasons_of_fields(path, reader, writer)
             if not _same_name(reader, writer):
                 names = f"{_cut(reader.fullname)}, and {_cut(writer.fullname)}"
-                yield path, f"{where}: the record is named {names} for the writer"
+                yield path, f"{_where(path)}: the record is named {names} for the writer"
             return
         if isinstance(reader, Array | Map) and type(reader) is type(writer):
             yield _Path(path.outer or _TOP, f"{path.name}[]"), _Pair(reader.inner, writer.inner)
             return
         if isinstance(reader, Enum) and isinstance(writer, Enum) and _same_name(reader, writer):
             missing = sorted(writer.symbols - reader.symbols)
-            yield path, f"{where}: the reader has no symbol {_cut(', '.join(missing))}, and no default"
+            yield path, f"{_where(path)}: the reader has no symbol {_cut(', '.join(missing))}, and no default"
             return
-        yield path, f"{where}: a reader of {_type(reader)} cannot decode {_type(writer)}"
+        yield path, f"{_where(path)}: a reader of {_type(reader)} cannot decode {_type(writer)}"
 
     def _reasons_of_fields(self, path: _Path, reader: Record, writer: Record) -> Iterator[_Reason]:
-        written = {each.name: each.type for each in writer.fields}
         for field in reader.fields:
-            inner, other = _Path(path, field.name), _written(field, written)
+            inner, other = _Path(path, field.name), _written(field, writer.written)
             if other is not None:
                 if not self.fits(field.type, other):
                     yield inner, _Pair(field.type, other)
             elif not field.has_default:
-                name = f"field {_shown(inner)}"
-                yield inner, f"{name}: the reader has no default for it, and the writer does not have it"
+                yield (
+                    inner,
+                    f"{_where(inner)}: the reader has no default for it, and the writer does not have it",
+                )
+
+
+def _size(pair: _Pair) -> int:
+    """Return how many parts are looked at to find what a pair needs."""
+    reader, writer = pair
+    if isinstance(writer, Union):
+        return len(writer.branches)
+    if isinstance(reader, Union):
+        return len(reader.branches)
+    return len(reader.fields) if isinstance(reader, Record) and isinstance(writer, Record) else 0
 
 
 def _needs(pair: _Pair) -> list[list[_Pair]] | None:
-    """Return which pairs must fit, one of each list; None: the pair does not fit by itself."""
+    """Return which pairs must fit, one of each list; None: it is a misfit anyway."""
     reader, writer = pair
     if isinstance(writer, Union):
         return [[_Pair(reader, each)] for each in writer.branches]
@@ -202,9 +234,8 @@ def _needs(pair: _Pair) -> list[list[_Pair]] | None:
 
 def _needs_of_fields(reader: Record, writer: Record) -> list[list[_Pair]] | None:
     found: list[list[_Pair]] = []
-    written = {each.name: each.type for each in writer.fields}
     for field in reader.fields:
-        other = _written(field, written)
+        other = _written(field, writer.written)
         if other is not None:
             found.append([_Pair(field.type, other)])
         elif not field.has_default:
@@ -235,6 +266,10 @@ def _type(type_: Type) -> str:
     if isinstance(type_, Primitive):
         return type_.kind
     return _cut(type_.fullname) if isinstance(type_, Named) else type(type_).__name__.lower()
+
+
+def _where(path: _Path) -> str:
+    return f"field {_shown(path)}" if path.outer else "the schema"
 
 
 def _shown(path: _Path) -> str:
