@@ -192,10 +192,10 @@ async def delete(call: Call) -> VersionAnswer:
 async def compatibility(call: Call) -> Compatible:
     """Return whether a schema could be added, by which strategy, and why not."""
     schema, topic = _given(call), call.topic
-    strategy, known, why = versions.rules(call.broker, topic).strategy, versions.current(topic), ""
-    if versions.version_of(known, schema) is None:
+    strategy, why = versions.rules(call.broker, topic).strategy, ""
+    if await versions.version_of(call.broker, topic, schema) is None:
         try:
-            await versions.compare(strategy, known, schema)
+            await versions.compare(call.broker, topic, strategy, schema)
         except IncompatibleSchema as error:
             why = str(error)
     return Compatible(compatibility=not why, schema_compatibility_strategy=strategy, reason=why)
@@ -204,7 +204,7 @@ async def compatibility(call: Call) -> Compatible:
 @route("POST", "/version", body=SchemaBody, answer=VersionAnswer, refusals=(404, 422), action="lookup")
 async def version(call: Call) -> VersionAnswer:
     """Return the version of a schema that the topic has."""
-    found = versions.version_of(versions.current(call.topic), _given(call))
+    found = await versions.version_of(call.broker, call.topic, _given(call))
     if found is None:
         raise NotFound(f"{call.topic_name} does not have this schema; add it first")
     return VersionAnswer.of(found)

@@ -28,10 +28,12 @@ STEPS_MAX = 100_000
 Of Protobuf, one is the comparison of up to ten fields."""
 
 
-def require_compatible(strategy: Strategy, known: Sequence[pb.Schema], new: pb.Schema) -> None:
+def require_compatible(
+    strategy: Strategy, known: Sequence[pb.Schema], new: pb.Schema, first: int = 0
+) -> None:
     """Raise IncompatibleSchema if a schema may not follow the known ones.
 
-    The last one of them is the newest.
+    They are versions from `first` on; the last one of them is the newest.
 
     Example:
         >>> text, number = (pb.Schema(name="s", type=each, schema_data=b"") for each in (1, 8))
@@ -52,7 +54,7 @@ def require_compatible(strategy: Strategy, known: Sequence[pb.Schema], new: pb.S
             raise IncompatibleSchema(
                 f"the topic has messages of type {shown(old.type)}, and the new schema is {shown(new.type)}"
             )
-        whose = "the newest schema" if version == len(known) - 1 else f"version {version}"
+        whose = "the newest schema" if version == len(known) - 1 else f"version {first + version}"
         if not strategy.startswith("FORWARD"):
             _require(misfit(new, old, steps), f"it cannot read messages of {whose}", strategy)
         if not strategy.startswith("BACKWARD"):

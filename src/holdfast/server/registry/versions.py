@@ -6,17 +6,25 @@ The rules of a topic are policies: its own, else its namespace's.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any, NamedTuple, TypeVar
+from weakref import WeakKeyDictionary
 
 from holdfast.broker import Broker, Strategy, Topic
 from holdfast.errors import IncompatibleSchema, NotFound, Outdated
 from holdfast.protocol import pulsar_pb2 as pb
 from holdfast.server.registry.compatibility import DEFAULT, require_compatible
 from holdfast.server.registry.definition import RECORDS, UNREGISTERED, identity, require_sound, shown
+from holdfast.system.disk import in_thread
+
+Answer = TypeVar("Answer")
 
 TRIES = 20
 """How often a schema is compared again because another one was added meanwhile."""
+QUICK_BYTES = 16 << 10
+"""Schemas of a topic that are looked at without a thread."""
 _LATEST: dict[Strategy, Strategy] = {
     "BACKWARD": "BACKWARD",
     "FORWARD": "BACKWARD",
@@ -57,24 +65,66 @@ def current(topic: Topic) -> list[tuple[int, pb.Schema]]:
     return [(version, pb.Schema.FromString(each)) for version, each in topic.schemas_applying]
 
 
-def known_as_sent(known: Sequence[tuple[int, pb.Schema]], schema: pb.Schema) -> int | None:
-    """Return the version whose bytes a schema repeats; this needs no parser."""
-    for version, each in reversed(known):
-        if (each.type, each.schema_data) == (schema.type, schema.schema_data) and (
-            schema.type != pb.Schema.KeyAndValue or {*_texts(each)} == {*_texts(schema)}
-        ):
-            return version
-    return None
+class Mark(NamedTuple):
+    """Digests of a schema, in place of its definition."""
+
+    sent: bytes
+    """Of the bytes that a client sends."""
+    same: bytes
+    """Of what equal schemas share."""
+
+
+_MARKS: WeakKeyDictionary[Topic, dict[bytes, Mark]] = WeakKeyDictionary()
+"""Of schemas that topics have. So a client is not charged for the definitions of others."""
+_TURNS: WeakKeyDictionary[Broker, asyncio.Lock] = WeakKeyDictionary()
+"""Only one thread of a broker is busy with schemas: the others are for its files."""
+
+
+async def _in_thread(broker: Broker, work: Callable[..., Answer], *arguments: Any) -> Answer:
+    async with _TURNS.setdefault(broker, asyncio.Lock()):
+        return await in_thread(work, *arguments)
+
+
+def _sent(schema: pb.Schema) -> bytes:
+    """Return a digest of a schema as it was sent; this needs no parser."""
+    digest = sha256(repr((schema.type, len(schema.schema_data))).encode())
+    digest.update(schema.schema_data)
+    if schema.type == pb.Schema.KeyAndValue:
+        digest.update(repr(sorted({*_texts(schema)})).encode())
+    return digest.digest()
 
 
 def _texts(schema: pb.Schema) -> list[tuple[str, str]]:
     return [(each.key, each.value) for each in schema.properties]
 
 
-def version_of(known: Sequence[tuple[int, pb.Schema]], schema: pb.Schema) -> int | None:
+def _same(schema: pb.Schema) -> bytes:
+    return sha256(repr(identity(schema)).encode(errors="backslashreplace")).digest()
+
+
+def _marked(schemas: list[bytes]) -> list[Mark]:
+    return [Mark(_sent(each), _same(each)) for each in map(pb.Schema.FromString, schemas)]
+
+
+async def _marks(broker: Broker, topic: Topic) -> list[tuple[int, Mark]]:
+    """Return the marks of the schemas that apply to new clients, the newest first."""
+    kept = _MARKS.setdefault(topic, {})
+    while new := [each for _, each in topic.schemas_applying if each not in kept]:
+        quick = sum(map(len, new)) <= QUICK_BYTES
+        kept.update(zip(new, _marked(new) if quick else await _in_thread(broker, _marked, new), strict=True))
+    return [(version, kept[each]) for version, each in reversed(topic.schemas_applying)]
+
+
+async def _as_sent(broker: Broker, topic: Topic, schema: pb.Schema) -> int | None:
+    """Return the version whose bytes a schema repeats."""
+    sent = _sent(schema)
+    return next((version for version, mark in await _marks(broker, topic) if mark.sent == sent), None)
+
+
+async def version_of(broker: Broker, topic: Topic, schema: pb.Schema) -> int | None:
     """Return the version of a schema; None: the topic does not have it."""
-    wanted = identity(schema)
-    return next((version for version, each in known if identity(each) == wanted), None)
+    same, marks = _same(schema), await _marks(broker, topic)
+    return next((version for version, mark in reversed(marks) if mark.same == same), None)
 
 
 def find(topic: Topic, version: int | None = None) -> tuple[int, pb.Schema]:
@@ -84,22 +134,29 @@ def find(topic: Topic, version: int | None = None) -> tuple[int, pb.Schema]:
         NotFound: the topic has no such schema.
     """
     if version is None:
-        known = current(topic)
+        known = topic.schemas_applying
         if not known:
             raise NotFound(f"{topic.name} has no schema")
-        return known[-1]
+        version = known[-1][0]
     if not 0 <= version < len(topic.schemas) or not topic.schemas[version]:
         raise NotFound(f"{topic.name} has no schema of version {version}")
     return version, pb.Schema.FromString(topic.schemas[version])
 
 
-async def compare(strategy: Strategy, known: Sequence[tuple[int, pb.Schema]], schema: pb.Schema) -> None:
-    """Raise IncompatibleSchema if a schema may not follow the known ones."""
-    others = [each for _, each in known]
+async def compare(broker: Broker, topic: Topic, strategy: Strategy, schema: pb.Schema) -> None:
+    """Raise IncompatibleSchema if a schema may not follow those of a topic."""
+    known = topic.schemas_applying
+    if not strategy.endswith("TRANSITIVE"):
+        known = known[-1:]
     if schema.type in RECORDS or schema.type in (pb.Schema.KeyAndValue, pb.Schema.ProtobufNative):
-        await asyncio.to_thread(require_compatible, strategy, others, schema)  # may take a second
+        await _in_thread(broker, _compare, strategy, known, schema)  # may take a second
     else:
-        require_compatible(strategy, others, schema)
+        _compare(strategy, known, schema)
+
+
+def _compare(strategy: Strategy, known: Sequence[tuple[int, bytes]], schema: pb.Schema) -> None:
+    others = [pb.Schema.FromString(each) for _, each in known]
+    require_compatible(strategy, others, schema, first=known[0][0] if known else 0)
 
 
 async def add(broker: Broker, topic: Topic, schema: pb.Schema, *, by_producer: bool) -> int:
@@ -109,21 +166,21 @@ async def add(broker: Broker, topic: Topic, schema: pb.Schema, *, by_producer: b
         BadSchema: its definition is not valid.
         IncompatibleSchema: it does not fit, or producers may not add any. The text names the field.
     """
-    version = known_as_sent(current(topic), schema)
+    version = await _as_sent(broker, topic, schema)
     if version is not None:
         return version
     require_sound(schema)
     for _ in range(TRIES):
-        seen, known, applied = len(topic.schemas), current(topic), rules(broker, topic)
-        version = version_of(known, schema)
+        version = await version_of(broker, topic, schema)
         if version is not None:
             return version
+        seen, applied = len(topic.schemas), rules(broker, topic)
         if by_producer and not applied.auto_update:
             raise IncompatibleSchema(
                 f"{topic.name} does not have this schema, and producers may not add one "
                 "(isAllowAutoUpdateSchema); let an administrator add it"
             )
-        await compare(applied.strategy, known, schema)
+        await compare(broker, topic, applied.strategy, schema)
         try:
             return await broker.add_schema(topic, schema.SerializeToString(deterministic=True), seen)
         except Outdated:
@@ -135,9 +192,9 @@ async def admit_producer(broker: Broker, topic: Topic, schema: pb.Schema | None)
     """Return the version of a producer's schema; None: it has none, and needs none."""
     if schema is not None and has_definition(schema):
         return await add(broker, topic, schema, by_producer=True)
-    if rules(broker, topic).enforced and (known := current(topic)):
+    if rules(broker, topic).enforced and topic.schemas_applying:
         raise IncompatibleSchema(
-            f"{topic.name} has a schema of type {shown(known[-1][1].type)}, and producers without one are "
+            f"{topic.name} has a schema of type {shown(find(topic)[1].type)}, and producers without one are "
             "refused (schemaValidationEnforced); give the producer a schema"
         )
     return None
@@ -150,22 +207,21 @@ async def admit_consumer(broker: Broker, topic: Topic, schema: pb.Schema) -> Non
     """
     if not has_definition(schema):
         return
-    known = current(topic)
-    if not known and _is_new(topic):
+    if not topic.schemas_applying and _is_new(topic):
         await add(broker, topic, schema, by_producer=True)
         return
-    if known_as_sent(known, schema) is not None:
+    if await _as_sent(broker, topic, schema) is not None:
         return
     require_sound(schema)
     strategy = rules(broker, topic).strategy
-    if strategy == "ALWAYS_COMPATIBLE" or version_of(known, schema) is not None:
+    if strategy == "ALWAYS_COMPATIBLE" or await version_of(broker, topic, schema) is not None:
         return
-    if not known:
+    if not topic.schemas_applying:
         raise IncompatibleSchema(
             f"{topic.name} has messages or clients, and no schema to compare with this one of type "
             f"{shown(schema.type)}; subscribe with bytes, or add a schema first"
         )
-    await compare(_LATEST.get(strategy, strategy), known, schema)
+    await compare(broker, topic, _LATEST.get(strategy, strategy), schema)
 
 
 def _is_new(topic: Topic) -> bool:
