@@ -58,6 +58,12 @@ class Bucket:
         self.waits += due > now
         return (due - now) / 1e9
 
+    def give_back(self, messages: int, size: int) -> None:
+        """Return tokens that were taken in vain. Takers that wait already are not sooner."""
+        for at, amount in enumerate((messages, size)):
+            if self.rates[at] > 0:
+                self._full_ns[at] -= int(amount / self.rates[at] * 1e9)
+
     def has(self, messages: int) -> bool:
         """Return whether so many messages are paid at once."""
         now, rate = self._clock.monotonic_ns(), self.rates[0]

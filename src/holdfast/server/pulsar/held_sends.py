@@ -16,6 +16,7 @@ from holdfast.protocol import framed
 from holdfast.protocol import pulsar_pb2 as pb
 
 if TYPE_CHECKING:
+    from holdfast.broker import Bucket
     from holdfast.server.pulsar.connection import Connection
     from holdfast.server.pulsar.producers import WireProducer
 
@@ -45,13 +46,17 @@ _SEQUENCES = 16
 class _Held:
     """The held SENDs of one producer."""
 
-    __slots__ = ("drained", "producer", "sends", "timer")
+    __slots__ = ("drained", "due", "paying", "producer", "sends", "timer")
 
     def __init__(self, producer: WireProducer) -> None:
         self.producer = producer
         self.sends: deque[tuple[int, bytes]] = deque()
         """Number of messages, and the frame."""
         self.timer: asyncio.TimerHandle | None = None
+        self.paying: Bucket | None = None
+        """The bucket from which the first of them has taken its part; None: it has not."""
+        self.due = 0.0
+        """When all that was taken before is paid, and the first may be published."""
         self.drained: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
 
@@ -120,6 +125,9 @@ class HeldSends:
             return
         if held.timer is not None:
             held.timer.cancel()
+        if held.paying is not None:
+            messages, frame = held.sends[0]
+            held.paying.give_back(messages, len(frame))
         self._reader.drop_producer(id)
         self._count(-sum(len(frame) for _, frame in held.sends))
         held.sends.clear()
@@ -134,19 +142,18 @@ class HeldSends:
         """Publish what the rate allows; if nothing is left, let the core publish again."""
         producer, broker = held.producer, self._on.broker
         held.timer = None
-        while held.sends and not _debt_s(producer):
-            messages, frame = held.sends[0]
+        while held.sends and self._is_paid(held):
+            _, frame = held.sends[0]
             if broker.behind or (broker.frame.count and broker.frame.size + len(frame) > _FRAME_BYTES):
                 break
             held.sends.popleft()
             self._count(-len(frame))
-            if producer.bucket is not None:
-                producer.bucket.take(messages, len(frame))
+            held.paying = None
             if not self._publish(producer, frame):
                 return
         low = _is_low(producer)
         if held.sends or (_debt_s(producer) and not low):
-            self._arm(held, _debt_s(producer))
+            self._arm(held, held.due - self._on.loop.time() if held.sends else _debt_s(producer))
             return
         if not held.drained.done():
             held.drained.set_result(None)
@@ -154,6 +161,21 @@ class HeldSends:
         if not low:
             self.drop(producer.id)
             self._on.producers.resume(producer)
+
+    def _is_paid(self, held: _Held) -> bool:
+        """Return whether the first SEND may be published.
+
+        It takes its part once, and waits for what was taken before. So each producer has its turn, however
+        much another one holds.
+        """
+        bucket, now = held.producer.bucket, self._on.loop.time()
+        if bucket is not held.paying:
+            messages, frame = held.sends[0]
+            held.paying, held.due = bucket, now
+            if bucket is not None:
+                held.due += bucket.debt_s
+                bucket.take(messages, len(frame))
+        return held.due <= now
 
     def _publish(self, producer: WireProducer, frame: bytes) -> bool:
         """Publish a held SEND; return False if its producer has ended instead."""
