@@ -83,8 +83,8 @@ class LimitFigures:
     """Quota by age; 0: none."""
     oldest_s: float | None
     """Age of the oldest entry in the backlog at the last look; None: not known."""
-    exceeded: bool
-    """A quota stops its producers."""
+    exceeded: dict[str, str]
+    """The quotas that stop its producers, `size` and `age`, with their actions."""
     evictions: int
     """How often entries beyond a quota were evicted."""
 
@@ -299,7 +299,7 @@ class Limiting:
             backlog_bytes=limits.backlog_bytes or 0,
             backlog_age_s=limits.backlog_age_s or 0.0,
             oldest_s=None if oldest is None else max(0, self._broker.log_time_now() - oldest) / 1e9,
-            exceeded=any(topic.state.over),
+            exceeded=topic.state.exceeded,
             evictions=self.evictions.get(topic.id, 0),
         )
 

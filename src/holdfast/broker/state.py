@@ -150,6 +150,11 @@ class TopicState(Part):
         return 0 if has_view else self.ledgers.first
 
     @property
+    def exceeded(self) -> dict[str, str]:
+        """The quotas that stop its producers, `size` and `age`, with their actions."""
+        return {name: action for name, action in zip(("size", "age"), self.over, strict=True) if action}
+
+    @property
     def acked_to(self) -> int:
         """The ordinal below which all subscriptions have acknowledged everything."""
         return min((each.acks.acked_to for each in self.subscriptions.values()), default=self.ledgers.end)
@@ -490,6 +495,11 @@ class BrokerState:
             thinned.superseded.advance(topic.ledgers.first)
             self.touch(thinned)
         return [info.id for info in gone]
+
+    def dropped(self, topic: int) -> int:
+        """Return how many entries a ring or last-value topic has dropped from backlogs."""
+        thinned = self.thinned.get(topic)
+        return 0 if thinned is None else thinned.dropped
 
     def wake(self, topic: TopicState) -> None:
         """Note that a topic is used."""

@@ -10,6 +10,7 @@ from holdfast.cli import parsing
 from holdfast.cli.data import data_command, find_topic, short
 from holdfast.cli.output import tell
 from holdfast.cli.parsing import Subparsers
+from holdfast.cli.states import state_words
 from holdfast.cli.values import partitions as partitions_of
 from holdfast.errors import Misuse
 from holdfast.formatting import plural, size_words, text_table
@@ -65,13 +66,15 @@ def tell_stats(broker: Broker, full: str, options: argparse.Namespace) -> int:
             len(each.subscriptions),
             max((one.backlog for one in each.subscriptions.values()), default=0),
             compactions[name].state,
+            state_words(each),
         )
         for name, each in found.items()
     ]
     total = plural(sum(each.entries for each in found.values()), "entry")
     size = size_words(sum(each.size_bytes for each in found.values()))
     lines = [f"topic {full}: {plural(len(found), 'partition')}, {total}, {size}", ""]
-    lines += text_table(("PARTITION", "ENTRIES", "SIZE", "SUBSCRIPTIONS", "BACKLOG", "COMPACTED"), rows)
+    head = ("PARTITION", "ENTRIES", "SIZE", "SUBSCRIPTIONS", "BACKLOG", "COMPACTED", "STATE")
+    lines += text_table(head, rows)
     each_whole = [{**asdict(each), "compaction": asdict(compactions[name])} for name, each in found.items()]
     answer = {"name": full, "partitions": each_whole}
     return tell(options, answer, "\n".join(lines))

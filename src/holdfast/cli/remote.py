@@ -27,6 +27,8 @@ _STATES: dict[str, Literal["never", "running", "done", "failed"]] = {
     "SUCCESS": "done",
     "ERROR": "failed",
 }
+_QUOTAS = {"destination_storage": "size", "message_age": "age"}
+"""Backlog quotas by Pulsar's names."""
 _SAME = ("entries", "size", "threshold", "succeeded", "failed", "removed")
 """Figures of a compaction that HTTP names as the broker does."""
 READ_MAX = 1000
@@ -172,6 +174,9 @@ class RemoteAdmin(RemoteExchanges, RemoteRights):
             size_bytes=inside["totalSize"],
             terminated=terminated,
             unreplicated=stats.get("unreplicated", False),
+            dropped=stats.get("droppedEntries", 0),
+            alternate=stats.get("alternate"),
+            exceeded={_QUOTAS[name]: action for name, action in stats.get("backlogExceededBy", {}).items()},
             producers=[each["producerName"] for each in stats["publishers"]],
             ledgers=ledgers,
             subscriptions={

@@ -114,6 +114,7 @@ class Difference:
                     "producers": int(now.get("pulsar_producers_count", 0)),
                     "consumers": int(now.get("pulsar_consumers_count", 0)),
                     "backlog": int(now.get("pulsar_msg_backlog", 0)),
+                    "stopped": bool(now.get("holdfast_topic_backlog_exceeded", 0)),
                     "subscriptions": sorted(subscriptions, key=lambda each: str(each["name"])),
                 }
             )
@@ -237,7 +238,8 @@ def lines(url: str, broker: dict[str, Any], rows: list[dict[str, Any]], topics: 
         ends = (row["producers"], row["consumers"], size_words(row["size_bytes"]))
         rate = f"{size_words(int(row['in_bytes_per_s']))}/s"
         name = short(row["topic"])
-        cells.append((name, row["in_per_s"], rate, row["out_per_s"], row["backlog"], *ends, "", "", ""))
+        mark = "producers stopped" if row["stopped"] else ""
+        cells.append((name, row["in_per_s"], rate, row["out_per_s"], row["backlog"], *ends, "", "", mark))
         for each in row["subscriptions"]:
             mark = "resetting" if each["resetting"] else "stuck" if each["stuck"] else ""
             cells.append(

@@ -28,6 +28,7 @@ from holdfast.cli.data import data_command, find_topic, short
 from holdfast.cli.output import print_json, tell
 from holdfast.cli.parsing import Subparsers, Usage, count, size
 from holdfast.cli.positions import span
+from holdfast.cli.states import quota_lines, state_words
 from holdfast.cli.values import partitions, policy
 from holdfast.errors import Busy, Exists
 from holdfast.formatting import plural, size_words, text_table
@@ -204,6 +205,7 @@ async def ls(broker: Broker, options: argparse.Namespace) -> int:
             "backlog": max((one.backlog for one in each.subscriptions.values()), default=0),
             "terminated": each.terminated,
             "unreplicated": each.unreplicated,
+            "exceeded": each.exceeded,
         }
         for each in found
     ]
@@ -212,16 +214,12 @@ async def ls(broker: Broker, options: argparse.Namespace) -> int:
             short(each["name"]),
             each["entries"],
             size_words(each["size_bytes"]),
-            *(each["subscriptions"], each["backlog"], state_words(each["terminated"], each["unreplicated"])),
+            *(each["subscriptions"], each["backlog"], state_words(stats)),
         )
-        for each in answers
+        for each, stats in zip(answers, found, strict=True)
     ]
     head = ("TOPIC", "ENTRIES", "SIZE", "SUBSCRIPTIONS", "BACKLOG", "STATE")
     return tell(options, answers, "\n".join(text_table(head, rows)) if rows else "no topics")
-
-
-def state_words(terminated: bool, unreplicated: bool) -> str:
-    return ("terminated" if terminated else "open") + (", unreplicated" if unreplicated else "")
 
 
 async def create(broker: Broker, options: argparse.Namespace) -> int:
@@ -266,13 +264,14 @@ def stats_lines(found: TopicStats, compaction: CompactionStats) -> list[str]:
     ledgers = found.ledgers
     opened = "" if not ledgers or ledgers[-1].sealed else ", the last one open"
     lines = [
-        f"topic {found.name}: {state_words(found.terminated, found.unreplicated)}",
+        f"topic {found.name}: {state_words(found)}",
         f"  holds         {plural(found.entries, 'entry')}, {size_words(found.size_bytes)}"
         + (f", {found.first} to {found.last}" if found.entries else ""),
         f"  ledgers       {len(ledgers)}{opened}",
         f"  subscriptions {len(found.subscriptions)}",
         *([f"  dropped       {plural(found.dropped, 'entry')} of backlogs"] if found.dropped else []),
         *([f"  alternate     {short(found.alternate)}"] if found.alternate else []),
+        *quota_lines(found),
         *compacting.lines_of(compaction),
     ]
     if found.subscriptions:

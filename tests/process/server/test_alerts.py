@@ -36,6 +36,7 @@ WELL: dict[str, str] = {
     f"holdfast_subscription_stuck{HERE}": "0 1 1 0x117",
     f"pulsar_subscription_back_log{HERE}": "900000-1000x120",
     'holdfast_topic_compaction_failed{cluster="a",topic="t"}': "0 1 1 0x117",
+    'holdfast_topic_backlog_exceeded{cluster="a",topic="t"}': "0 1 1 0x117",
     'holdfast_publishes_refused_total{cluster="a"}': "3x120",
     'holdfast_ingest_queues_waiting{cluster="a"}': "0 2 0x118",
     'holdfast_log_time_ahead_seconds{cluster="a"}': "0 5 4 3 0x60 900 0x55",
@@ -54,6 +55,7 @@ ILL: dict[str, dict[str, str]] = {
     "SubscriptionStuck": {f"holdfast_subscription_stuck{HERE}": "0x60 1x60"},
     "BacklogGrows": {f"pulsar_subscription_back_log{HERE}": "100000+10x120"},
     "CompactionFails": {'holdfast_topic_compaction_failed{cluster="a",topic="t"}': "0x60 1x60"},
+    "ProducersStopped": {'holdfast_topic_backlog_exceeded{cluster="a",topic="t"}': "0x60 1x60"},
     "PublishesRefused": {'holdfast_publishes_refused_total{cluster="a"}': "3x117 4 5 6"},
     "IngestStands": {'holdfast_ingest_queues_waiting{cluster="a"}': "0x60 1x60"},
     "LogTimeAhead": {'holdfast_log_time_ahead_seconds{cluster="a"}': "0x60 3e7-60x60"},
@@ -80,11 +82,13 @@ def metric_of(series: str) -> str:
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """/metrics of a server that has a topic with a subscription and a compaction."""
+    """/metrics of a server with a topic that has a subscription, a compaction, a quota."""
     with served(tmp_path_factory.mktemp("metrics") / "data", http=True) as server:
         place = f"{server.http_url}/admin/v2/persistent/public/default/orders"
         for path in (place, f"{place}/subscription/s", f"{place}/compaction"):
             urllib.request.urlopen(urllib.request.Request(path, method="PUT"), timeout=10).close()
+        quota = urllib.request.Request(f"{place}/limits", b'{"backlog_bytes": 1000}', method="POST")
+        urllib.request.urlopen(quota, timeout=10).close()
         with urllib.request.urlopen(f"{server.http_url}/metrics", timeout=10) as answer:
             yield answer.read().decode()
 

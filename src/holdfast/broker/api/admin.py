@@ -166,11 +166,10 @@ class Admin(BulkAdmin, CompactionAdmin, ExchangeAdmin, LimitsAdmin, RightsAdmin)
             producers=sorted(each.name for each in state.producers.values()),
             ledgers=ledgers,
             subscriptions=subscriptions,
-            dropped=0
-            if (thinned := self._broker.machine.state.thinned.get(state.id)) is None
-            else thinned.dropped,
+            dropped=self.dropped(name),
             alternate=self.alternate(name),
             unreplicated=self._broker.unreplicated.is_local,
+            exceeded=state.exceeded,
         )
 
     async def terminate(self, name: str) -> MessageId:

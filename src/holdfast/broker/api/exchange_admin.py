@@ -176,6 +176,10 @@ class ExchangeAdmin:
             state.exchanges.alternates.topics.get(id, 0) if exchange is None else exchange.alternate
         )
 
+    def dropped(self, name: str) -> int:
+        """Return how many entries a ring or last-value topic has dropped from backlogs."""
+        return self._broker.machine.state.dropped(self._broker.topic(topic_name(name)).id)
+
     # -- moves -----------------------------------------------------------------------------------------
 
     async def purge(self, name: str) -> int:

@@ -70,11 +70,12 @@ def require_topics(state: BrokerState, namespace: str, more: int, option: int) -
 
 def require_quota(topic: TopicState) -> None:
     """Raise QuotaExceeded or QuotaHold if the topic's backlog exceeds a quota that stops producers."""
-    if topic.over == ("", ""):
+    exceeded = topic.exceeded
+    if not exceeded:
         return
-    which = " and ".join(name for name, over in zip(("size", "age"), topic.over, strict=True) if over)
+    which = " and ".join(exceeded)
     text = f"the backlog of {topic.name} exceeds its quota by {which}; consume it, or raise the quota"
-    if "producer_exception" in topic.over:
+    if "producer_exception" in exceeded.values():
         raise QuotaExceeded(text)
     raise QuotaHold(f"{text}. Producers can open when it is below")
 

@@ -299,8 +299,7 @@ def _of_topic(broker: Broker, topic: Topic) -> Iterator[Sample]:
     yield from zip(_RATES, (round(rate, 3) for rate in rates), strict=True)
     yield "pulsar_in_messages_total", counted.messages
     yield "pulsar_in_bytes_total", counted.bytes
-    thinned = broker.machine.state.thinned.get(topic.id)
-    yield "holdfast_topic_entries_dropped_total", 0 if thinned is None else thinned.dropped
+    yield "holdfast_topic_entries_dropped_total", broker.machine.state.dropped(topic.id)
     yield "pulsar_storage_size", topic.state.ledgers.size
     yield "pulsar_storage_backlog_size", topic.size_behind(topic.state.acked_to)
     yield from _of_limits(broker.limiting.figures(topic))
@@ -321,7 +320,7 @@ def _of_limits(found: LimitFigures) -> Iterator[Sample]:
         yield "pulsar_storage_backlog_age_seconds", round(found.oldest_s or 0, 3)
     if found.backlog_bytes or found.backlog_age_s:
         yield "pulsar_storage_backlog_quota_exceeded_evictions_total", found.evictions
-        yield "holdfast_topic_backlog_exceeded", int(found.exceeded)
+        yield "holdfast_topic_backlog_exceeded", int(bool(found.exceeded))
 
 
 def _of_compaction(broker: Broker, topic: Topic) -> Iterator[Sample]:

@@ -76,6 +76,8 @@ class TopicStats:
     """The exchange to which rejected messages go."""
     unreplicated: bool = False
     """One member of a cluster alone has it."""
+    exceeded: dict[str, str] = field(default_factory=dict)
+    """Backlog quotas that stop its producers, `size` and `age`, with their actions; empty: none."""
 
 
 @dataclass(frozen=True)

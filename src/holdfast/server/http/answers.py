@@ -204,6 +204,12 @@ class TopicAnswer(Rates, kw_only=True):
     publish_rate_limited_times: int = 0
     backlog_exceeded: bool = False
     """A backlog quota stops its producers. (Ours.)"""
+    backlog_exceeded_by: dict[str, str] = {}
+    """The quotas that do, destination_storage and message_age, with their actions. (Ours.)"""
+    dropped_entries: int = 0
+    """Entries that a ring or last-value topic dropped from backlogs. (Ours.)"""
+    alternate: str | None = None
+    """The exchange to which rejected messages go. (Ours.)"""
     unreplicated: bool = False
     """One member of a cluster alone has it. (Ours.)"""
 

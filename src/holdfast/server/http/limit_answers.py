@@ -17,6 +17,8 @@ _Period = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
 
 SIZE, AGE = "destination_storage", "message_age"
 """Pulsar's names of the quotas by size and by age."""
+QUOTAS = {"size": SIZE, "age": AGE}
+"""The same, by ours."""
 
 
 class PublishRate(msgspec.Struct, kw_only=True, rename="camel"):

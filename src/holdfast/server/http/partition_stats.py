@@ -47,6 +47,8 @@ def summed_into(whole: Whole, partitions: Iterable[TopicAnswer]) -> Whole:
             _add_subscription(whole.subscriptions, name, subscription)
         whole.deduplication_status = each.deduplication_status
         whole.backlog_exceeded |= each.backlog_exceeded
+        whole.alternate = whole.alternate or each.alternate
+        whole.backlog_exceeded_by |= each.backlog_exceeded_by
     whole.publishers = list(publishers.values())
     whole.average_msg_size = whole.bytes_in_counter / whole.msg_in_counter if whole.msg_in_counter else 0.0
     return whole

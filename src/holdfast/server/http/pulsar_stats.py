@@ -39,6 +39,7 @@ from holdfast.server.http.answers import (
     SubscriptionAnswer,
     TopicAnswer,
 )
+from holdfast.server.http.limit_answers import QUOTAS
 from holdfast.server.http.positions import before, count_ranges, holes, next_of
 from holdfast.server.steps import Steps
 
@@ -117,6 +118,8 @@ class Looks:
             last_publish_time_stamp=0 if last is None else milliseconds(last.last_time),
             **self._quotas(topic),
             compaction=self._compaction(topic),
+            dropped_entries=self._broker.admin.dropped(topic.name),
+            alternate=self._broker.admin.alternate(topic.name),
         )
         for name, subscription in sorted(topic.subscriptions.items()):
             found = await self._subscription(topic, subscription, earliest)
@@ -143,7 +146,8 @@ class Looks:
             "backlog_quota_limit_time": int(found.backlog_age_s) or -1,
             "oldest_backlog_message_age_seconds": -1 if age_s is None else int(age_s),
             "publish_rate_limited_times": found.publish_waits,
-            "backlog_exceeded": found.exceeded,
+            "backlog_exceeded": bool(found.exceeded),
+            "backlog_exceeded_by": {QUOTAS[name]: action for name, action in found.exceeded.items()},
         }
 
     async def _subscription(
