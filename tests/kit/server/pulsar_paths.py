@@ -31,6 +31,8 @@ GET brokers/backlogQuotaCheck
 GET brokers/health
 GET brokers/ready
 GET brokers/version
+POST metadata/migration/start
+GET metadata/migration/status
 POST brokers/shutdown
 GET broker-stats/metrics
 GET broker-stats/mbeans
@@ -66,6 +68,8 @@ GET,PUT,POST,DELETE tenants/t
 NAMESPACES = """
 GET namespaces/public
 GET namespaces/c/antiAffinity/g
+POST namespaces/grantPermissionsOnTopics
+POST namespaces/revokePermissionsOnTopics
 GET,PUT,DELETE NS
 GET NS/topics
 GET NS/bundles
@@ -112,6 +116,7 @@ GET,PUT,DELETE NS/offloadDeletionLagMs
 GET,POST NS/offloadPolicies
 DELETE NS/removeOffloadPolicies
 GET NS/scanOffloadedLedgers
+GET,POST,DELETE NS/allowedTopicPropertyKeysForMetrics
 GET,PUT NS/schemaAutoUpdateCompatibilityStrategy
 GET,PUT NS/schemaCompatibilityStrategy
 GET,POST NS/schemaValidationEnforced
@@ -179,6 +184,7 @@ GET,PUT T/X/compaction
 GET,PUT T/X/offload
 GET T/X/lastMessageId
 GET,PUT,DELETE T/X/shadowTopics
+POST T/X/migration
 """
 
 TOPIC_POLICIES = """
@@ -233,6 +239,11 @@ POST S/X/compatibility
 POST S/X/version
 GET /lookup/v2/topic/persistent/public/default/X
 GET /lookup/v2/topic/persistent/public/default/X/bundle
+GET /admin/schemas/p/c/n/X/schema
+GET scalable/public/default
+GET,PUT,DELETE scalable/public/default/X
+POST scalable/public/default/X/split/1
+PUT,DELETE segments/public/default/X/0
 GET /admin/v3/transactions/coordinators
 GET /admin/v3/transactions/slowTransactions/1
 GET,POST,PUT,DELETE /admin/v3/functions/public/default/f

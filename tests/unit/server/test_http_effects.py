@@ -383,6 +383,21 @@ def test_a_cursor_has_the_fields_that_tools_read(http: HttpWorld) -> None:
     assert {name: found[name] for name in expected} == expected
 
 
+def test_stats_without_clients_have_all_else(http: HttpWorld) -> None:
+    topic = http.topic(messages=3)
+
+    async def work() -> list[Any]:
+        async with http.consuming(topic), http.broker.producer(topic.rpartition("/")[2]):
+            asked = ("", "?excludePublishers=true", "?excludeConsumers=true&excludePublishers=false")
+            return [(await http.asking("GET", f"{topic}/stats{each}")).json for each in asked]
+
+    whole, without_producers, without_consumers = http.run(work())
+    assert (len(whole["publishers"]), len(whole["subscriptions"]["s"]["consumers"])) == (1, 1)
+    assert without_producers == {**whole, "publishers": []}
+    assert without_consumers["subscriptions"]["s"] == {**whole["subscriptions"]["s"], "consumers": []}
+    assert without_consumers["publishers"] == whole["publishers"]
+
+
 def test_a_reset_that_is_under_way_is_told(http: HttpWorld) -> None:
     topic = http.topic(messages=5, subscription="s")
 
@@ -403,6 +418,15 @@ def test_a_reset_that_is_under_way_is_told(http: HttpWorld) -> None:
 
 
 # -- policies ------------------------------------------------------------------------------------------
+
+
+def test_a_time_to_live_without_a_number_changes_nothing(http: HttpWorld) -> None:
+    """It is in the query, as in Pulsar. A body was ignored, and messages never expired."""
+    topic = http.topic()
+    http.done("POST", f"{topic}/messageTTL?messageTTL=60")
+    found = http.ask("POST", f"{topic}/messageTTL", json=90)
+    assert (found.status, "add ?messageTTL=SECONDS" in found.reason) == (400, True)
+    assert http.get(f"{topic}/messageTTL") == 60
 
 
 def test_policies_are_kept_and_inherited(http: HttpWorld) -> None:

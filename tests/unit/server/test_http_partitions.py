@@ -187,6 +187,12 @@ def test_sums_of_stats(http: HttpWorld) -> None:
     [consumer] = found["subscriptions"]["s"]["consumers"]
     assert consumer["consumerName"] == "c"
     assert http.get(f"{topic}/partitioned-stats?perPartition=false")["partitions"] == {}
+    assert found["subscriptions"]["s"]["earliestMsgPublishTimeInBacklog"] == 0
+    old = http.get(f"{topic}/partitioned-stats?getEarliestTimeInBacklog=true")
+    times = [
+        each["subscriptions"]["s"]["earliestMsgPublishTimeInBacklog"] for each in old["partitions"].values()
+    ]
+    assert old["subscriptions"]["s"]["earliestMsgPublishTimeInBacklog"] == min(filter(None, times))
     inside = http.get(f"{topic}/partitioned-internalStats")
     assert [each["numberOfEntries"] for each in inside["partitions"].values()] == [1, 2, 0]
 

@@ -33,6 +33,17 @@ MISSING: dict[str, tuple[str, ...]] = {
     "the name is that of a namespace: use maxUnackedMessagesOnSubscription": (
         TOPIC + "/maxUnackedMessagesPerSubscription",
     ),
+    "several topics at once are not supported: use the path permissions/{role} of each topic": (
+        "/admin/v2/namespaces/grantPermissionsOnTopics",
+        "/admin/v2/namespaces/revokePermissionsOnTopics",
+    ),
+    "properties as labels of metrics are not supported: metrics have cluster, namespace and topic": (
+        NAMESPACE + "/allowedTopicPropertyKeysForMetrics",
+    ),
+    "topics that split themselves are not supported: use a partitioned topic, which can grow": (
+        "/admin/v2/scalable/…",
+        "/admin/v2/segments/…",
+    ),
     "the path needs stored messages or policies, and a non-persistent topic has none": (
         "/admin/v2/non-persistent/…",
     ),
@@ -64,6 +75,7 @@ MISSING: dict[str, tuple[str, ...]] = {
         NAMESPACE + "/replicatorDispatchRate",
         NAMESPACE + "/migration",
         TOPIC + "/replicatorDispatchRate",
+        TOPIC + "/migration",
         TOPIC + "/shadowTopics",
         SUBSCRIPTION + "/replicatedSubscriptionStatus",
         CLUSTER + "/peers",
@@ -85,6 +97,7 @@ MISSING: dict[str, tuple[str, ...]] = {
         "/admin/v2/broker-stats/allocator-stats/{allocator}",
     ),
     f"the internal configuration {_NO_ZOOKEEPER}": ("/admin/v2/brokers/internal-configuration",),
+    f"a migration of metadata {_NO_ZOOKEEPER}": ("/admin/v2/metadata/migration/…",),
     f"a list of owned bundles {_NO_BUNDLES}; see cluster/queues": (
         "/admin/v2/brokers/{cluster}/{broker}/ownedNamespaces",
     ),
@@ -137,7 +150,7 @@ MISSING: dict[str, tuple[str, ...]] = {
     ),
     "version 1 of this interface is not supported: use /admin/v2": (
         *(f"/admin/{name}/…" for name in ("persistent", "non-persistent", "namespaces", "properties")),
-        *(f"/admin/{name}/…" for name in ("brokers", "broker-stats", "clusters")),
+        *(f"/admin/{name}/…" for name in ("brokers", "broker-stats", "clusters", "schemas")),
         "/admin/clusters",
     ),
 }

@@ -23,7 +23,7 @@ from holdfast.server.http.partition_stats import summed
 from holdfast.server.http.pulsar_stats import Looks
 from holdfast.server.http.refusals import Refusal
 from holdfast.server.http.routing import Call, Parameter, Route, Routes
-from holdfast.server.http.topics import FORCE, NAMESPACE
+from holdfast.server.http.topics import FORCE, NAMESPACE, STATS, stats_of
 
 route = Routes("partitions", NAMESPACE + "/{topic}", "topic", partitioned="whole")
 
@@ -119,20 +119,16 @@ async def terminate(call: Call) -> dict[str, Position]:
 
 
 _PER = Parameter("perPartition", "boolean", "With the stats of each partition.", default=True)
-_IGNORED = tuple(
-    Parameter(name, "boolean", "Ignored, as for a single topic.", default=False)
-    for name in ("getPreciseBacklog", "subscriptionBacklogSize", "getEarliestTimeInBacklog")
-)
 
 
-@route("GET", "/partitioned-stats", query=(_PER, *_IGNORED), answer=PartitionsStatsAnswer, refusals=(404,))
+@route("GET", "/partitioned-stats", query=(_PER, *STATS), answer=PartitionsStatsAnswer, refusals=(404,))
 async def stats(call: Call) -> PartitionsStatsAnswer:
     """Return the stats of all partitions, and their sums."""
     names, found = partitions_of(call), dict[str, TopicAnswer]()
     for at, name in enumerate(names):
         if at % AT_ONCE == AT_ONCE - 1:
             await asyncio.sleep(0)  # of 10,000 partitions the stats take most of a second
-        found[name] = await Looks(call.server).topic(call.broker.topic(name))
+        found[name] = await stats_of(call, call.broker.topic(name))
     answer = summed(found.values())
     answer.metadata = Partitions(partitions=len(names))
     answer.partitions = found if call.query("perPartition") else {}

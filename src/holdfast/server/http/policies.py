@@ -8,6 +8,7 @@ from typing import Any
 from holdfast.broker import SECONDS_MOST, Policies
 from holdfast.errors import Misuse
 from holdfast.server.http.answers import Retention, Ring, Seconds
+from holdfast.server.http.refusals import Refusal
 from holdfast.server.http.routing import Call, Parameter, Routes
 from holdfast.server.http.topics import NAMESPACE
 
@@ -167,12 +168,14 @@ async def topic_ttl(call: Call) -> int | None:
 @of_topic(
     "POST",
     "/messageTTL",
-    query=(Parameter("messageTTL", "integer", "Seconds; 0: never.", default=0, maximum=int(SECONDS_MOST)),),
+    query=(Parameter("messageTTL", "integer", "Seconds; 0: never. Needed.", maximum=int(SECONDS_MOST)),),
     refusals=(404,),
 )
 async def set_topic_ttl(call: Call) -> None:
     """Set the seconds after which messages expire (in the query, as in Pulsar)."""
     seconds = call.query("messageTTL")
+    if seconds is None:
+        raise Refusal(400, "the request names no time to live; add ?messageTTL=SECONDS, 0 for never")
     if seconds > SECONDS_MOST:
         raise Misuse(f"messageTTL is {seconds}; use at most {SECONDS_MOST:.0f}, or 0 for never")
     await _change_topic(call, ttl_policies(seconds))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from holdfast.broker import Topic
 from holdfast.errors import Busy, NotFound
 from holdfast.ids import MessageId
 from holdfast.names import is_persistent, namespace_of
@@ -155,17 +156,30 @@ async def expire_all(call: Call) -> None:
 
 # -- looking -------------------------------------------------------------------------------------------
 
-_STATS = (
+STATS = (
     Parameter("getPreciseBacklog", "boolean", "Ignored: the backlog is always precise.", default=False),
     Parameter("subscriptionBacklogSize", "boolean", "Ignored: the size is always returned.", default=False),
     Parameter("getEarliestTimeInBacklog", "boolean", "Add the time of the oldest message.", default=False),
+    Parameter("excludePublishers", "boolean", "Without the list of producers.", default=False),
+    Parameter("excludeConsumers", "boolean", "Without the lists of consumers.", default=False),
 )
 
 
-@route("GET", "/stats", query=_STATS, answer=TopicAnswer, refusals=(404,))
+async def stats_of(call: Call, topic: Topic) -> TopicAnswer:
+    """Return the stats of a topic as the query wants them."""
+    found = await Looks(call.server).topic(topic, call.query("getEarliestTimeInBacklog"))
+    if call.query("excludePublishers"):
+        found.publishers = []
+    if call.query("excludeConsumers"):
+        for each in found.subscriptions.values():
+            each.consumers = []
+    return found
+
+
+@route("GET", "/stats", query=STATS, answer=TopicAnswer, refusals=(404,))
 async def stats(call: Call) -> TopicAnswer:
     """Return rates, sizes, producers, subscriptions and their consumers."""
-    return await Looks(call.server).topic(call.topic, call.query("getEarliestTimeInBacklog"))
+    return await stats_of(call, call.topic)
 
 
 @route("GET", "/internalStats", answer=InternalAnswer, refusals=(404,))
