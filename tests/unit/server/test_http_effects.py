@@ -421,7 +421,7 @@ def test_a_reset_that_is_under_way_is_told(http: HttpWorld) -> None:
 
 
 def test_a_time_to_live_without_a_number_changes_nothing(http: HttpWorld) -> None:
-    """It is in the query, as in Pulsar. A body was ignored, and messages never expired."""
+    """It is in the query. A body was ignored, and messages never expired."""
     topic = http.topic()
     http.done("POST", f"{topic}/messageTTL?messageTTL=60")
     found = http.ask("POST", f"{topic}/messageTTL", json=90)
