@@ -151,13 +151,14 @@ class Limiting:
     # -- changes ---------------------------------------------------------------------------------------
 
     def changed(self, notice: PoliciesChanged) -> None:
-        """Follow changed policies: of a topic, or of a namespace."""
+        """Follow changed policies: of a topic, of a namespace, or the options of all."""
         for topic in self.topics_of(notice):
             if topic.id in self._rates:  # others get theirs with the first client
                 self._rate(topic)
             for dispatcher in topic.dispatchers.values():
                 self.serve(topic, dispatcher)
-            self._look_soon(topic)
+            if self._has_quota(topic):  # else options that change would wake all topics
+                self._look_soon(topic)
 
     def topics_of(self, notice: PoliciesChanged) -> list[Topic]:
         """Return the topics whose policies have changed."""
@@ -165,6 +166,8 @@ class Limiting:
         if notice.topic is not None:
             found = topics.get(notice.topic.id)
             return [] if found is None else [found]
+        if notice.namespace is None:
+            return list(topics.values())
         return [each for each in topics.values() if each.state.namespace == notice.namespace]
 
     def serve(self, topic: Topic, dispatcher: Dispatcher) -> None:
@@ -293,6 +296,8 @@ class Limiting:
     def figures(self, topic: Topic) -> LimitFigures:
         """Return what limits do to a topic now, at this member."""
         limits, oldest = self.of(topic), self.oldest.get(topic.id)
+        if not limits.backlog_age_s or not self._broker.membership.owns(topic):
+            oldest = None  # this member does not look any more
         return LimitFigures(
             publish_paced=bool(limits.publish_rate_messages or limits.publish_rate_bytes),
             publish_waits=self.publish_waits(topic),

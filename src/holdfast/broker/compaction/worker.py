@@ -107,8 +107,7 @@ class Compactions:
 
     def threshold(self, topic: Topic) -> int:
         """Return the bytes behind its view at which a topic is compacted; 0: never."""
-        own = self._broker.machine.state.effective(topic.state).compaction_threshold
-        return self._broker.decided.compaction_threshold if own is None else own
+        return self._broker.limiting.of(topic).compaction_threshold or 0
 
     def _look_at_size(self, topic: Topic, compaction: Compaction | None) -> None:
         threshold = self.threshold(topic)

@@ -50,7 +50,7 @@ class OptionsSet(Event, frozen=True):
             return Done(changed=False)
         decided.values = values
         state.touch(decided)
-        _tell(state, context)
+        context.notices.append(PoliciesChanged())
         return Done()
 
 
@@ -74,14 +74,8 @@ class OptionsChange(Event, frozen=True):
             return Done(changed=False)
         decided.changed = changed
         state.touch(decided)
-        _tell(state, context)
+        context.notices.append(PoliciesChanged())
         return Done()
-
-
-def _tell(state: BrokerState, context: Context) -> None:
-    """Notice that limits of topics without policies may have changed."""
-    namespaces = sorted({topic.namespace for topic in state.topics.values()})
-    context.notices += [PoliciesChanged(each) for each in namespaces]
 
 
 @event(83)

@@ -37,9 +37,10 @@ class Unloaded(msgspec.Struct, frozen=True):
 
 
 class PoliciesChanged(msgspec.Struct, frozen=True):
-    """Policies were set."""
+    """Policies were set, or the options that stand in for them."""
 
-    namespace: str
+    namespace: str | None = None
+    """None: options, which all topics inherit."""
     topic: TopicState | None = None
     """None: those of the namespace, which its topics inherit."""
 
