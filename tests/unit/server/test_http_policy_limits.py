@@ -78,6 +78,29 @@ def test_a_quota_has_its_words(http: HttpWorld) -> None:
     assert http.get(f"{NS}/backlogQuotaMap") == {}
 
 
+@pytest.mark.parametrize(
+    ("type_", "body", "other"),
+    [
+        ("destination_storage", {"limitTime": 60}, "message_age"),
+        ("message_age", {"limitSize": 60}, "destination_storage"),
+        ("message_age", {"limit": 60, "limitTime": -1}, "destination_storage"),
+    ],
+)
+def test_a_limit_of_the_other_quota_is_refused(
+    http: HttpWorld, type_: str, body: dict[str, int], other: str
+) -> None:
+    """It was dropped, and the quota that the query names had no limit any more."""
+    topic = http.topic()
+    path = f"{topic}/backlogQuota?backlogQuotaType={type_}"
+    http.done("POST", path, json={"limitSize": 7, "limitTime": 7})
+    before = http.get(f"{topic}/backlogQuotaMap")
+    found = http.ask("POST", path, json=body)
+    assert (found.status, f"add ?backlogQuotaType={other}" in found.reason) == (412, True)
+    assert http.get(f"{topic}/backlogQuotaMap") == before
+    http.done("POST", path, json={"limitSize": -1, "limitTime": -1})
+    assert http.get(f"{topic}/backlogQuotaMap") != before
+
+
 def test_a_rate_that_is_not_possible(http: HttpWorld) -> None:
     """A relative rate is refused; −1 is without a limit."""
     topic = http.topic()

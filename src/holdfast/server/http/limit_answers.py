@@ -139,13 +139,22 @@ def quota_map(policies: Policies) -> dict[str, BacklogQuota]:
 
 
 def quota_policies(quota: BacklogQuota | None, which: str) -> dict[str, Any]:
-    """Convert from Pulsar's form; None: not set."""
+    """Convert from Pulsar's form; None: not set.
+
+    Raises:
+        Misuse: the limit is that of the other quota.
+    """
     limit, action = ("backlog_bytes", "backlog_bytes_action") if which == SIZE else _BY_AGE
     if quota is None:
         return {limit: None, action: None}
     size = quota.limit_size if quota.limit is None or quota.limit_size >= 0 else quota.limit
-    value: float = max(0, size) if which == SIZE else float(max(0, quota.limit_time))
-    return {limit: value, action: quota.policy}
+    wanted, other = (size, quota.limit_time) if which == SIZE else (quota.limit_time, size)
+    if wanted < 0 < other:
+        name, type_ = ("limitTime", AGE) if which == SIZE else ("limitSize", SIZE)
+        raise Misuse(
+            f"the quota {which} has no {name}; add ?backlogQuotaType={type_}, or give the limit of {which}"
+        )
+    return {limit: max(0, wanted) if which == SIZE else float(max(0, wanted)), action: quota.policy}
 
 
 _BY_AGE = ("backlog_age_s", "backlog_age_action")
