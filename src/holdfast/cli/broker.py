@@ -158,7 +158,7 @@ def change(options: argparse.Namespace) -> int:
 
 
 def require_setting(name: str, known: list[str], all_of_them: dict[str, str]) -> None:
-    """Raise Usage for a setting that a server does not have, or reads only at its start."""
+    """Raise Usage for a setting that a server cannot change while it runs."""
     keys = {name, f"broker.{name}"}
     if keys.intersection(known):
         return

@@ -97,9 +97,10 @@ def partitions(text: str) -> int:
 
 
 def setting(text: str) -> tuple[str, Any]:
-    """Read a setting of a server as NAME=VALUE; sizes and spans of time have their units.
+    """Read a setting of a server as NAME=VALUE.
 
-    A name that this program does not know is left to the server, which may be newer.
+    Sizes and spans of time have their units. A name that this program does not know is left to the server,
+    which may be newer.
 
     Example:
         >>> setting("broker.roll_bytes=1M"), setting("ttl_s=2h"), setting("deduplication=true")

@@ -53,7 +53,7 @@ def unread(parser: argparse.ArgumentParser) -> Iterator[str]:
 
 
 def test_every_argument_is_read() -> None:
-    """A new argument has a reader with its possible values, or it is a free text and listed here."""
+    """A new argument has a reader with its possible values, or is a listed text."""
     found = {name: each.prog for each in commands(build()) for name in unread(each)}
     assert {name: prog for name, prog in found.items() if name not in FREE | CHECKED} == {}
     assert (FREE | CHECKED) - found.keys() == set(), "these are read by now"
@@ -105,7 +105,7 @@ def test_the_sets_are_those_of_the_broker() -> None:
     ],
 )
 def test_what_the_parser_refuses(cli: Cli, line: str, words: str) -> None:
-    """No server is asked: there is none."""
+    """The command refuses it before it asks a server."""
     told = cli.complains(*line.split(" "), status=2)
     assert words in told
     assert told.startswith("usage: holdfast ")

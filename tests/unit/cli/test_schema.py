@@ -137,7 +137,7 @@ def rules(http: HttpWorld, capsys: pytest.CaptureFixture[str], *words: str) -> A
 
 
 def test_the_rules_of_a_topic_are_its_own(http: HttpWorld, capsys: pytest.CaptureFixture[str]) -> None:
-    """What is set for a topic is what is shown, whichever way it was set."""
+    """The command shows what either way of setting has set."""
     topic = http.topic().rpartition("/")[2]
     assert rules(http, capsys, topic, "--auto-update", "no")["auto_update"] is False
     assert rules(http, capsys, topic, "--auto-update", "default")["auto_update"] is True
