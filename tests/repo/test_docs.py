@@ -110,6 +110,7 @@ def test_every_policy_has_a_row() -> None:
     served = set(re.findall(r"(?:TOPIC|NAMESPACE)/\w+", path_pages.served()))
     for name, (_, _, _, command, path) in named.items():
         assert set(re.findall(r"--[a-z-]+", command)) <= options, name
+        assert command, f"no command sets {name}"
         paths = set(re.findall(r"(?:TOPIC|NAMESPACE)/\w+", path))
         assert paths <= served, name
         assert paths or path.startswith("the same"), name

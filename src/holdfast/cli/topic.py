@@ -161,6 +161,7 @@ POLICIES: dict[str, tuple[str, Any, str, str]] = {
 }
 """The policy, and the option for it."""
 SWITCHES = {
+    "retention_both": "keep only entries within both limits of retention; no: within either",
     "deduplication": "drop messages that a producer sends twice",
     "last_value": "keep the newest message of each key, and drop older ones",
     "delayed_delivery": "hold messages back until their delivery time (Shared, Key_Shared)",

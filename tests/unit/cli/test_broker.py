@@ -104,6 +104,9 @@ def test_settings_are_made_changed_and_shown(cli: Cli) -> None:
     assert rows["deduplication"] == ["no", "no", "topic"]
     assert rows["roll_age_s"] == ["-", "as the server has it", "broker"]
     assert rows["ring_bytes"] == ["-", "-", "-"]
+    for value, shown in (("yes", True), ("no", False), ("default", None)):
+        found = cli.answer("topic", "set", "orders", "--retention-both", value)
+        assert found["retention_both"] is shown
 
 
 def test_stats_tell_what_a_topic_holds(orders: Cli) -> None:
