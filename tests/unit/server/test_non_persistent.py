@@ -245,3 +245,18 @@ def test_an_id_is_of_one_producer() -> None:
         produce(PASSING + "a", 2, Type.PRODUCER_SUCCESS)
         for other in (PASSING + "b", full("t")):
             assert f"open for {PASSING}a" in produce(other, 2, Type.ERROR)
+
+
+def test_the_log_tells_that_schemas_have_no_effect(caplog: pytest.LogCaptureFixture) -> None:
+    """Contradicting schemas were accepted without a word."""
+    given: dict[str, Any] = {"topic": "non-persistent://public/default/typed"}
+    text, number = ({"name": "s", "type": each, "schema_data": b""} for each in (1, 8))
+    with CostWorld() as world, world.raw() as raw:
+        raw.ask(Type.PRODUCER, Type.PRODUCER_SUCCESS, producer_id=1, **given)
+        assert "is not compared" not in caplog.text
+        for at, schema in ((2, text), (3, number)):
+            raw.ask(Type.PRODUCER, Type.PRODUCER_SUCCESS, producer_id=at, schema=schema, **given)
+        raw.ask(
+            Type.SUBSCRIBE, Type.SUCCESS, consumer_id=4, subscription="s", subType=1, schema=number, **given
+        )
+    assert caplog.text.count("a non-persistent topic has none: it is not compared") == 1

@@ -172,6 +172,8 @@ class NonPersistentTopic:
         self.subscriptions: dict[str, PassingSubscription] = {}
         self.created_by_admin = False
         """It stays until it is deleted."""
+        self.told_of_schemas = False
+        """The log has that schemas have no effect here."""
         self.meter = Meter(now)
         """Messages that came in. Dropped: those for which no subscription had a consumer, too."""
         self.idle_since = now

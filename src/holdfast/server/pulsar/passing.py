@@ -14,13 +14,17 @@ from holdfast.errors import Unsupported
 from holdfast.names import checked_name
 from holdfast.protocol import pulsar_pb2 as pb
 from holdfast.server.budget import SESSION_BYTES
+from holdfast.server.logs import Log
 from holdfast.server.pulsar import commands, lookup
 from holdfast.server.pulsar.commands import Refused
 from holdfast.server.pulsar.non_persistent import NonPersistentTopic, PassingConsumer, PassingProducer
+from holdfast.server.registry.versions import has_definition
 
 if TYPE_CHECKING:
     from holdfast.server.pulsar.connection import Connection
     from holdfast.server.pulsar.setup import PulsarAction
+
+LOG = Log("holdfast.wire")
 
 _TYPES: dict[int, SubscriptionType] = {
     pb.CommandSubscribe.Exclusive: "exclusive",
@@ -74,6 +78,7 @@ class Passing:
         topic = self._topic(command.topic, "produce")
         producer = PassingProducer(on, command, topic, name)
         topic.open(producer)
+        _note_schema(topic, command)
         self.producers[producer.id] = producer
         on.server.budget.hold(producer, size)
         on.reader.set_passing_producer(producer.id)
@@ -104,6 +109,7 @@ class Passing:
         topic = self._topic(command.topic, "consume", command.subscription)
         consumer = PassingConsumer(on, command, topic, type_)
         topic.join(consumer, on.loop.time())
+        _note_schema(topic, command)
         self.consumers[consumer.id] = consumer
         on.server.budget.hold(consumer, size)
         return commands.success(command.request_id)
@@ -200,3 +206,13 @@ class Passing:
                 pb.NotAllowedError,
                 f"{consumer.topic.name} keeps no message: nothing is found or sought",
             )
+
+
+def _note_schema(topic: NonPersistentTopic, command: pb.CommandProducer | pb.CommandSubscribe) -> None:
+    """Log once for each topic that the schema of a client has no effect."""
+    if command.HasField("schema") and has_definition(command.schema) and not topic.told_of_schemas:
+        topic.told_of_schemas = True
+        LOG.warning(
+            "a client brings a schema, and a non-persistent topic has none: it is not compared with others",
+            topic=topic.name,
+        )
