@@ -6,7 +6,9 @@ import time
 from typing import Any
 
 import pytest
+from msgspec import Struct
 
+from holdfast.server.http.server import ROUTES
 from tests.kit.server.http_metrics_checks import value
 from tests.kit.server.http_world import HttpWorld, T, http
 
@@ -99,6 +101,28 @@ def test_a_limit_of_the_other_quota_is_refused(
     assert http.get(f"{topic}/backlogQuotaMap") == before
     http.done("POST", path, json={"limitSize": -1, "limitTime": -1})
     assert http.get(f"{topic}/backlogQuotaMap") != before
+
+
+STRUCTS = {
+    (route.method, route.path): route.body
+    for route in ROUTES
+    if route.tag in ("policies", "limits") and isinstance(route.body, type) and issubclass(route.body, Struct)
+}
+"""Bodies of policies that have fields."""
+
+
+@pytest.mark.parametrize("where", STRUCTS, ids=lambda where: " ".join(where))
+def test_a_misspelt_field_is_refused(http: HttpWorld, where: tuple[str, str]) -> None:
+    """The misspelt limit was dropped, and the policy had no limit any more."""
+    method, path = where
+    topic = name_of(http.topic())
+    at = path.format(tenant="public", namespace="default", topic=topic)
+    found = http.ask(method, at, json={"limitOfMisspeltName": 5})
+    assert (found.status, "unknown field `limitOfMisspeltName`" in found.reason) == (400, True)
+
+
+def test_all_policies_with_fields_are_tried() -> None:
+    assert len(STRUCTS) > 15
 
 
 def test_a_rate_that_is_not_possible(http: HttpWorld) -> None:

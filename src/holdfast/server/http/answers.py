@@ -417,14 +417,18 @@ class TenantBody(_Camel, kw_only=True):
     allowed_clusters: Roles = []
 
 
-class Ring(_Camel, kw_only=True):
+class PolicyBody(_Camel, kw_only=True, forbid_unknown_fields=True):
+    """A policy as JSON. An unknown field is refused: a limit with a misspelt name would be none."""
+
+
+class Ring(PolicyBody, kw_only=True):
     """The limits of a ring topic; null: no limit."""
 
     entries: int | None = None
     bytes: int | None = None
 
 
-class Retention(_Camel, kw_only=True):
+class Retention(PolicyBody, kw_only=True):
     """Retention of acknowledged messages, while both limits hold; −1: unlimited, both 0: none."""
 
     retention_time_in_minutes: Annotated[int, msgspec.Meta(ge=-1, le=10_000_000)]
@@ -433,7 +437,7 @@ class Retention(_Camel, kw_only=True):
     )
 
 
-class DelayedDelivery(_Camel, kw_only=True):
+class DelayedDelivery(PolicyBody, kw_only=True):
     """Delivery times of messages; null: the value from above applies."""
 
     active: bool | None = None
@@ -452,7 +456,7 @@ Minutes = Annotated[int, msgspec.Meta(ge=0, le=16_000_000)]
 """0: never."""
 
 
-class InactiveTopics(_Camel, kw_only=True):
+class InactiveTopics(PolicyBody, kw_only=True):
     """When an unused topic is deleted."""
 
     inactive_topic_delete_mode: Literal[
@@ -463,7 +467,7 @@ class InactiveTopics(_Camel, kw_only=True):
     delete_while_inactive: bool = False
 
 
-class AutoSubscriptionCreation(_Camel, kw_only=True):
+class AutoSubscriptionCreation(PolicyBody, kw_only=True):
     """Whether consumers create missing subscriptions."""
 
     allow_auto_subscription_creation: bool
@@ -480,7 +484,7 @@ class Bundles(_Camel, kw_only=True):
     num_bundles: int = 1
 
 
-class AutoTopicCreation(_Camel, kw_only=True):
+class AutoTopicCreation(PolicyBody, kw_only=True):
     """How missing topics are created in a namespace."""
 
     allow_auto_topic_creation: bool = True

@@ -8,6 +8,7 @@ import msgspec
 
 from holdfast.broker import Policies, QuotaAction
 from holdfast.errors import Misuse
+from holdfast.server.http.answers import PolicyBody
 
 MOST = (1 << 62) - 1
 Most = Annotated[int, msgspec.Meta(ge=0, le=MOST)]
@@ -21,14 +22,14 @@ QUOTAS = {"size": SIZE, "age": AGE}
 """The same, by ours."""
 
 
-class PublishRate(msgspec.Struct, kw_only=True, rename="camel"):
+class PublishRate(PolicyBody, kw_only=True):
     """Messages and bytes per second; −1: no limit."""
 
     publish_throttling_rate_in_msg: _Rate = -1
     publish_throttling_rate_in_byte: _Rate = -1
 
 
-class DispatchRate(msgspec.Struct, kw_only=True, rename="camel"):
+class DispatchRate(PolicyBody, kw_only=True):
     """Messages and bytes in a period; −1: no limit."""
 
     dispatch_throttling_rate_in_msg: _Rate = -1
@@ -38,14 +39,14 @@ class DispatchRate(msgspec.Struct, kw_only=True, rename="camel"):
     rate_period_in_second: _Period = 1
 
 
-class SubscribeRate(msgspec.Struct, kw_only=True, rename="camel"):
+class SubscribeRate(PolicyBody, kw_only=True):
     """How often one consumer may subscribe in a period; −1: no limit."""
 
     subscribe_throttling_rate_per_consumer: _Rate = -1
     rate_period_in_second: _Period = 30
 
 
-class BacklogQuota(msgspec.Struct, kw_only=True, rename="camel"):
+class BacklogQuota(PolicyBody, kw_only=True):
     """A quota of a backlog; −1: none."""
 
     limit: _Rate | None = None
