@@ -101,7 +101,7 @@ def test_properties_of_a_new_subscription(server: Served) -> None:
         assert json.loads(answer.read()) == {"for": "invoices"}
 
 
-@pytest.mark.parametrize("program", ["terminate", "truncate", "unload"])
+@pytest.mark.parametrize("program", ["terminate", "terminate_drained", "truncate", "unload"])
 def test_ends_of_topics(server: Served, program: str) -> None:
     """Of a topic and of a partitioned one."""
     run(server, program)

@@ -439,6 +439,25 @@ def terminate(user: User) -> None:
         client.close()
 
 
+def terminate_drained(user: User) -> None:
+    """The connection outlasts the end of a topic: other producers and consumers work on."""
+    client = user.client()
+    consumer, other = client.subscribe("drained", "s"), client.create_producer("beside-drained")
+
+    def connection() -> str:
+        other.send(b"x")
+        found: str = user.admin("GET", f"{TOPICS}/beside-drained/stats")["publishers"][0]["address"]
+        return found
+
+    before = connection()
+    user.admin("POST", f"{TOPICS}/drained/terminate")
+    late = client.subscribe("drained", "late")
+    assert connection() == before
+    refused(lambda: late.receive(100), pulsar.Timeout)
+    assert consumer.is_connected()
+    client.close()
+
+
 def truncate(user: User) -> None:
     """All messages go, also unacknowledged ones; new ones arrive."""
     client = user.client()
@@ -494,6 +513,7 @@ PROGRAMS: dict[str, Callable[[User], None]] = {
         subscription_types,
         auto_subscription_creation,
         terminate,
+        terminate_drained,
         truncate,
         unload,
     )

@@ -47,6 +47,8 @@ DAMAGE_S = 60.0
 """Time for a consumer to acknowledge its messages before it is closed because the next entry is damaged."""
 
 LOG = logging.getLogger("holdfast.server")
+_CLOSES_AT_END = "Pulsar-CPP-"
+"""The beginning of versions of clients that close their connection at REACHED_END_OF_TOPIC."""
 _SHORT = (1 << MASK_BITS) - 1
 _Part = tuple[int, int, int, int]
 _Places = dict[int, tuple[int, int]]
@@ -382,13 +384,18 @@ class WireConsumer:
     # -- looking ---------------------------------------------------------------------------------------
 
     def look_for_end(self) -> None:
-        """Notify the client once when a terminated topic is fully acknowledged."""
+        """Notify the client once when a terminated topic is fully acknowledged.
+
+        The client for C++, which is that for Python, does not know the notice: it closes its connection.
+        Then it reconnects, gets the notice again, and no producer or consumer of it works any more.
+        """
         topic = self.topic
         if (
             topic.terminated
             and self._attached
             and self._answered
             and not self._told_of_end
+            and not self.connection.client_version.startswith(_CLOSES_AT_END)
             and topic.visible >= topic.ledgers.end
             and self.dispatcher.backlog == 0
         ):
