@@ -1080,8 +1080,10 @@ def encode_receipts(
     `duplicates` are the indexes of entries that were not stored, in order.
     """
 
-def encode_deliveries(consumer_id: int, batch: Batch, consumer_epoch: int | None = None) -> bytes:
-    """Return the MESSAGE frames of a batch."""
+def encode_deliveries(
+    consumer_id: int, batch: Batch, consumer_epoch: int | None = None, partition: int | None = None
+) -> bytes:
+    """Return the MESSAGE frames of a batch; `partition` is the index of a topic that is one."""
 
 def frame_command(body: Buffer) -> bytes:
     """Return the frame of a serialised BaseCommand."""

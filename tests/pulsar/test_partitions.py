@@ -126,6 +126,26 @@ def test_shared_consumers_and_acknowledgements(client: Any, topic: str, admin: A
 
 
 @program
+def test_ids_name_their_partition(client: Any, topic: str, admin: Any) -> None:
+    """Those of received messages, of the last message, and of topics without partitions."""
+    admin.create_partitioned_topic(topic, COUNT)
+    sent = send_all(client.create_producer(topic), numbers(0, 12), partition_key=lambda n: f"{n}")
+    whole = receive(subscribed(client, topic), 12)
+    assert [each.message_id().partition() for each in whole] == [partition_of(each) for each in whole]
+    assert {each.partition() for each in sent} == {each.message_id().partition() for each in whole}
+    reader = client.create_reader(partition_name(topic, 1), pulsar.MessageId.earliest)
+    assert reader.has_message_available()
+    assert reader.read_next(20_000).message_id().partition() == 1
+    one = client.subscribe(partition_name(topic, 1), "other")
+    last = one.get_last_message_id()
+    assert last.partition() == 1
+    one.seek(last)
+    alone = client.subscribe(f"{topic}-alone", "s")
+    client.create_producer(f"{topic}-alone").send(b"x")
+    assert alone.receive(20_000).message_id().partition() == -1
+
+
+@program
 def test_a_reader_of_all_partitions(client: Any, topic: str, admin: Any) -> None:
     admin.create_partitioned_topic(topic, COUNT)
     send_all(client.create_producer(topic), numbers(0, 40), partition_key=lambda n: f"{n}")

@@ -155,10 +155,11 @@ nb::object receipts(u64 producer, nb::bytes sequences, u64 ledger, u64 first_ent
     return checked(to_bytes(out.view()));
 }
 
-nb::object deliveries(u64 consumer, nb::handle batch, std::optional<u64> epoch) {
+nb::object deliveries(u64 consumer, nb::handle batch, std::optional<u64> epoch,
+                      std::optional<u32> partition) {
     if (!Py_IS_TYPE(batch.ptr(), &BatchType)) throw nb::type_error("deliveries are a Batch");
     const auto* object = reinterpret_cast<const BatchObject*>(batch.ptr());
-    const Deliveries encoder(object->handover, consumer, epoch);
+    const Deliveries encoder(object->handover, consumer, epoch, partition);
     nb::object out =
         checked(PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(encoder.size())));
     encoder.write(reinterpret_cast<u8*>(PyBytes_AS_STRING(out.ptr())));
@@ -197,7 +198,7 @@ void bind_wire(nb::module_& module) {
     module.def("encode_receipts", &receipts, nb::arg("producer_id"), nb::arg("sequences"),
                nb::arg("ledger"), nb::arg("first_entry"), nb::arg("duplicates") = nb::tuple());
     module.def("encode_deliveries", &deliveries, nb::arg("consumer_id"), nb::arg("batch"),
-               nb::arg("consumer_epoch") = nb::none());
+               nb::arg("consumer_epoch") = nb::none(), nb::arg("partition") = nb::none());
     module.def("frame_command", &framed, nb::arg("body"));
 }
 

@@ -42,7 +42,7 @@ namespace flow_field {
 inline constexpr u32 consumer_id = 1, permits = 2;
 }
 namespace id_field {
-inline constexpr u32 ledger = 1, entry = 2, ack_set = 5, batch_size = 6;
+inline constexpr u32 ledger = 1, entry = 2, partition = 3, ack_set = 5, batch_size = 6;
 }
 
 // A BaseCommand, of which only the type and the field of that type are read.

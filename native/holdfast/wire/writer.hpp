@@ -33,12 +33,16 @@ inline u8* open(u8* at, u32 field, std::size_t size) {
     return write_varint(at, size);
 }
 
-inline u8* put_id(u8* at, u32 field, u64 ledger, u64 entry) {
-    at = open(at, field, put_size(ledger) + put_size(entry));
-    return put(put(at, id_field::ledger, ledger), id_field::entry, entry);
+// `partition`: the index of the topic, if it is a partition.
+inline u8* put_id(u8* at, u32 field, u64 ledger, u64 entry, std::optional<u32> partition = {}) {
+    const std::size_t index = partition ? put_size(*partition) : 0;
+    at = open(at, field, put_size(ledger) + put_size(entry) + index);
+    at = put(put(at, id_field::ledger, ledger), id_field::entry, entry);
+    return partition ? put(at, id_field::partition, *partition) : at;
 }
-constexpr std::size_t id_size(u64 ledger, u64 entry) {
-    return 2 + put_size(ledger) + put_size(entry);  // its own size takes one byte
+constexpr std::size_t id_size(u64 ledger, u64 entry, std::optional<u32> partition = {}) {
+    const std::size_t index = partition ? put_size(*partition) : 0;
+    return 2 + put_size(ledger) + put_size(entry) + index;  // its own size takes one byte
 }
 
 // Writes a BaseCommand of this type around a body of `size` bytes, with its sizes. `behind`: bytes
@@ -104,9 +108,11 @@ inline void encode_receipts(ByteBuffer& out, u64 producer, std::span<const SentE
 // the payload of an entry made for it.
 class Deliveries {
  public:
-    // `epoch`: the consumer's, if it counts them. The handover must outlive this.
-    Deliveries(const Handover& handover, u64 consumer, std::optional<u64> epoch)
-        : handover_(handover), consumer_(consumer), epoch_(epoch) {
+    // `epoch`: the consumer's, if it counts them. `partition`: the index of its topic, if that is one.
+    // The handover must outlive this.
+    Deliveries(const Handover& handover, u64 consumer, std::optional<u64> epoch,
+               std::optional<u32> partition)
+        : handover_(handover), consumer_(consumer), epoch_(epoch), partition_(partition) {
         rows_.reserve(handover.items().size());
         for (const HandoverItem& item : handover.items()) measure(item);
     }
@@ -120,7 +126,7 @@ class Deliveries {
         for (const Row& row : rows_) {
             at = open_frame(at, wire_type::message, row.body, row.entry.size());
             at = put(at, f::consumer_id, consumer_);
-            at = put_id(at, f::message_id, handover_.run().ledger(), row.number);
+            at = put_id(at, f::message_id, handover_.run().ledger(), row.number, partition_);
             if (row.redeliveries != 0) at = put(at, f::redelivery_count, row.redeliveries);
             for (u32 i = 0; i < row.words; ++i) at = put(at, f::ack_set, words_[row.words_at + i]);
             if (epoch_) at = put(at, f::consumer_epoch, *epoch_);
@@ -144,7 +150,7 @@ class Deliveries {
         Row row{run.bytes(item.index), run.first_entry() + item.index,  0,
                 item.redeliveries,     static_cast<u32>(words_.size()), 0};
         if (!run.slot(item.index).sound) row.entry = wrapped(row, run.time(item.index));
-        row.body = put_size(consumer_) + id_size(run.ledger(), row.number);
+        row.body = put_size(consumer_) + id_size(run.ledger(), row.number, partition_);
         if (item.redeliveries != 0) row.body += put_size(item.redeliveries);
         if (item.mask_words != 0) row.words = add_mask(item);
         for (u32 i = 0; i < row.words; ++i) row.body += put_size(words_[row.words_at + i]);
@@ -177,6 +183,7 @@ class Deliveries {
     const Handover& handover_;
     u64 consumer_;
     std::optional<u64> epoch_;
+    std::optional<u32> partition_;
     std::vector<Row> rows_;
     std::vector<u64> words_;
     std::deque<ByteBuffer> made_;

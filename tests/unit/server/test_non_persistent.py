@@ -181,6 +181,10 @@ def test_the_frame_of_a_message() -> None:
     assert int.from_bytes(frame[:4], "big") == len(frame) - 4
     message = pb.BaseCommand.FromString(frame[8 : 8 + size]).message
     assert (message.consumer_id, message.message_id.entryId, frame[8 + size :]) == (7, 300, b"entry")
+    assert not message.message_id.HasField("partition")
+    frame = delivery(7, 300, b"entry", 4)
+    size = int.from_bytes(frame[4:8], "big")
+    assert pb.BaseCommand.FromString(frame[8 : 8 + size]).message.message_id.partition == 4
 
 
 def test_lists_of_a_namespace() -> None:

@@ -33,6 +33,7 @@ from holdfast.errors import (
     Unsupported,
 )
 from holdfast.ids import MessageId
+from holdfast.names import partition_of
 from holdfast.protocol import COMMIT_BYTES_MAX, framed
 from holdfast.protocol import pulsar_pb2 as pb
 from holdfast.server.pulsar.fields import unserved_kind
@@ -219,6 +220,17 @@ def id_of(data: pb.MessageIdData) -> MessageId:
         MessageId(ledger=-1, entry=-1, batch=-1)
     """
     return MessageId(signed(data.ledgerId), signed(data.entryId), data.batch_index)
+
+
+def partition_index(full: str) -> int | None:
+    """Return the index of a partition; None for other topics.
+
+    Example:
+        >>> partition_index("persistent://public/default/a-partition-3")
+        3
+    """
+    found = partition_of(full)
+    return None if found is None else found[1]
 
 
 def id_data(id: MessageId, batch_index: int = -1) -> pb.MessageIdData:  # noqa: A002  # as everywhere

@@ -79,6 +79,8 @@ class WireConsumer:
         self.priority = priority
         self.keys = keys
         self.metadata = {each.key: each.value for each in command.metadata}
+        self.partition = commands.partition_index(topic.name)
+        """The index of the topic, if it is a partition: clients read it in ids of messages."""
         self.compacted = command.read_compacted
         """It reads the compacted view of the topic."""
         self.session = session
@@ -163,7 +165,7 @@ class WireConsumer:
 
     def deliver(self, batch: Batch) -> None:
         self.messages_out += batch.permits
-        self.connection.send(encode_deliveries(self.id, batch, self._epoch))
+        self.connection.send(encode_deliveries(self.id, batch, self._epoch, self.partition))
 
     def cleared(self, reset_number: int) -> None:
         if reset_number != self.reset_number:

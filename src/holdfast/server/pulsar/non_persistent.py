@@ -20,6 +20,7 @@ from holdfast.formatting import plural
 from holdfast.names import namespace_of, no_subscription, partition_of
 from holdfast.protocol import pulsar_pb2 as pb
 from holdfast.server.budget import SESSION_BYTES
+from holdfast.server.pulsar.commands import partition_index
 from holdfast.server.pulsar.listing import EMPTY, Listing
 
 if TYPE_CHECKING:
@@ -94,6 +95,7 @@ class PassingConsumer:
         self.opened_ns = connection.broker.clock.now_ns()
         self.permits = 0
         self.meter = Meter(connection.loop.time())
+        self._partition = partition_index(topic.name)
 
     @property
     def ready(self) -> bool:
@@ -104,7 +106,7 @@ class PassingConsumer:
         self.permits -= messages
         self.meter.messages += messages
         self.meter.bytes += len(entry)
-        self.connection.send(delivery(self.id, number, entry))
+        self.connection.send(delivery(self.id, number, entry, self._partition))
 
 
 class PassingSubscription:
@@ -361,10 +363,9 @@ class NonPersistentTopics:
         yield "holdfast_non_persistent_dropped_messages_total", sums[2]
 
 
-def delivery(consumer: int, number: int, entry: bytes) -> bytes:
-    """Return the frame of a MESSAGE."""
-    message = pb.CommandMessage(
-        consumer_id=consumer, message_id=pb.MessageIdData(ledgerId=0, entryId=number), redelivery_count=0
-    )
+def delivery(consumer: int, number: int, entry: bytes, partition: int | None = None) -> bytes:
+    """Return the frame of a MESSAGE; `partition` is the index of its topic."""
+    place = pb.MessageIdData(ledgerId=0, entryId=number, partition=partition)
+    message = pb.CommandMessage(consumer_id=consumer, message_id=place, redelivery_count=0)
     command = pb.BaseCommand(type=pb.BaseCommand.MESSAGE, message=message).SerializeToString()
     return struct.pack(">II", 4 + len(command) + len(entry), len(command)) + command + entry

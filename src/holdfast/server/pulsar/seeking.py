@@ -66,6 +66,8 @@ async def last_message_id(connection: Connection, command: pb.CommandGetLastMess
         await topic.require_whole(found[0])
     view = consumer.dispatcher.compacted
     last = await _last(connection, topic) if view is None else await _last_compacted(view)
+    if consumer.partition is not None:
+        last.partition = consumer.partition
     return commands.last_message_id(command.request_id, last, id_data(consumer.mark_delete()))
 
 
