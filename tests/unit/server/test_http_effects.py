@@ -473,8 +473,8 @@ def test_which_retention_makes_sense(http: HttpWorld, minutes: int, size: int, f
 def test_tenants(http: HttpWorld) -> None:
     http.done("PUT", "/admin/v2/tenants/shop", json={"adminRoles": ["boss"]})
     assert http.get("/admin/v2/tenants/shop") == {"adminRoles": ["boss"], "allowedClusters": ["standalone"]}
-    http.done("POST", "/admin/v2/tenants/shop", json={"adminRoles": ["a", "b"], "allowedClusters": ["x"]})
-    assert http.get("/admin/v2/tenants/shop") == {"adminRoles": ["a", "b"], "allowedClusters": ["x"]}
+    http.done("POST", "/admin/v2/tenants/shop", json={"adminRoles": ["a", "b"], "allowedClusters": []})
+    assert http.get("/admin/v2/tenants/shop") == {"adminRoles": ["a", "b"], "allowedClusters": ["standalone"]}
     assert "shop" in http.get("/admin/v2/tenants")
     http.done("PUT", "/admin/v2/namespaces/shop/eu")
     assert http.get("/admin/v2/namespaces/shop") == ["shop/eu"]

@@ -89,9 +89,9 @@ class Admin(BulkAdmin, CompactionAdmin, ExchangeAdmin, LimitsAdmin, RightsAdmin)
         if unreplicated:
             if properties:
                 raise Misuse(f"{name} cannot be created with properties; set them when it is there")
-            await self._broker.unreplicated.create_topic(name, _policies(policies))
+            await self._broker.unreplicated.create_topic(name, _of_topic(policies))
             return
-        await self._broker.create_topic(topic_name(name), _policies(policies), properties)
+        await self._broker.create_topic(topic_name(name), _of_topic(policies), properties)
 
     async def delete_topic(self, name: str, force: bool = False) -> None:
         """Delete a topic with its messages and subscriptions.
@@ -115,7 +115,7 @@ class Admin(BulkAdmin, CompactionAdmin, ExchangeAdmin, LimitsAdmin, RightsAdmin)
             Exists: a topic has the name, or that of a partition.
         """
         await self._broker.partitioned.create(
-            any_topic_name(name), partitions, _policies(policies), properties
+            any_topic_name(name), partitions, _of_topic(policies), properties
         )
 
     async def grow_partitions(self, name: str, partitions: int) -> None:
@@ -190,9 +190,12 @@ class Admin(BulkAdmin, CompactionAdmin, ExchangeAdmin, LimitsAdmin, RightsAdmin)
         """Change policies of a topic; None: those of its namespace or the broker apply again.
 
         The names are those of the fields of `Policies`.
+
+        Raises:
+            Misuse: a name is unknown, or a value is impossible, or the policy is one of namespaces only.
         """
         topic = self._topic(name)
-        await self._submit(PolicySet(topic.state.id, _policies(policies), sorted(policies)))
+        await self._submit(PolicySet(topic.state.id, _of_topic(policies), sorted(policies)))
 
     async def delete_schema(self, name: str) -> int:
         """End the schemas of a topic, and return the version of the deletion.
@@ -509,3 +512,9 @@ def _policies(named: dict[str, Any]) -> Policies:
         if name not in known:
             raise Misuse(f"there is no policy {name!r}; there are: {', '.join(sorted(known))}")
     return msgspec.structs.replace(SILENT, **named)
+
+
+def _of_topic(named: dict[str, Any]) -> Policies:
+    if named.get("topics_max") is not None:
+        raise Misuse("topics_max is a policy of namespaces, and has no effect on a topic; set it there")
+    return _policies(named)

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from holdfast.ids import EARLIEST, MessageId
+from holdfast.ids import MessageId
 
 
 class _Camel(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=False):
@@ -34,13 +34,17 @@ class Position(_Camel, kw_only=True):
 class CursorPosition(_Camel, kw_only=True):
     """The target position of a cursor."""
 
-    ledger_id: int = EARLIEST.ledger
-    entry_id: int = EARLIEST.entry
+    ledger_id: int
+    entry_id: int
     partition_index: int = -1
     batch_index: int = -1
     """Ignored: a batch is delivered whole."""
     is_excluded: bool = False
     """Start behind this position."""
+    excluded: bool = False
+    """The same: Pulsar's tools write it so."""
+    properties: dict[str, str] | None = None
+    """Those of a new subscription."""
 
 
 Target = CursorPosition | Literal["earliest", "latest"] | None
@@ -410,7 +414,7 @@ class AnalysisAnswer(_Camel, kw_only=True):
 Roles = Annotated[list[Annotated[str, msgspec.Meta(max_length=256)]], msgspec.Meta(max_length=1000)]
 
 
-class TenantBody(_Camel, kw_only=True):
+class TenantBody(_Camel, kw_only=True, forbid_unknown_fields=True):
     """A tenant. An empty list of clusters means all clusters."""
 
     admin_roles: Roles = []

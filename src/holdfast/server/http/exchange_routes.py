@@ -27,7 +27,7 @@ of_subscription = Routes(
 )
 
 
-class ExchangeBody(msgspec.Struct, kw_only=True):
+class ExchangeBody(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """A new exchange."""
 
     kind: Literal["direct", "fanout", "topic"] = "direct"
@@ -38,7 +38,7 @@ class ExchangeBody(msgspec.Struct, kw_only=True):
     deduplication: bool | None = None
 
 
-class Binding(msgspec.Struct, kw_only=True):
+class Binding(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """A topic, and the key or pattern of its messages."""
 
     topic: str

@@ -51,10 +51,10 @@ class BacklogQuota(PolicyBody, kw_only=True):
 
     limit: _Rate | None = None
     """An older name of limitSize."""
-    limit_size: _Rate = -1
-    """Bytes, of the quota destination_storage."""
-    limit_time: _Rate = -1
-    """Seconds, of the quota message_age."""
+    limit_size: _Rate | None = None
+    """Bytes, of the quota destination_storage, which needs it."""
+    limit_time: _Rate | None = None
+    """Seconds, of the quota message_age, which needs it."""
     policy: QuotaAction = "producer_request_hold"
 
 
@@ -132,10 +132,12 @@ def quota_map(policies: Policies) -> dict[str, BacklogQuota]:
     found: dict[str, BacklogQuota] = {}
     if policies.backlog_bytes is not None:
         size, action = policies.backlog_bytes or -1, policies.backlog_bytes_action
-        found[SIZE] = BacklogQuota(limit=size, limit_size=size, policy=action or "producer_request_hold")
+        action = action or "producer_request_hold"
+        found[SIZE] = BacklogQuota(limit=size, limit_size=size, limit_time=-1, policy=action)
     if policies.backlog_age_s is not None:
         seconds, action = int(policies.backlog_age_s) or -1, policies.backlog_age_action
-        found[AGE] = BacklogQuota(limit_time=seconds, policy=action or "producer_request_hold")
+        action = action or "producer_request_hold"
+        found[AGE] = BacklogQuota(limit_size=-1, limit_time=seconds, policy=action)
     return found
 
 
@@ -143,17 +145,20 @@ def quota_policies(quota: BacklogQuota | None, which: str) -> dict[str, Any]:
     """Convert from Pulsar's form; None: not set.
 
     Raises:
-        Misuse: the limit is that of the other quota.
+        Misuse: the limit of this quota is missing.
     """
     limit, action = ("backlog_bytes", "backlog_bytes_action") if which == SIZE else _BY_AGE
     if quota is None:
         return {limit: None, action: None}
-    size = quota.limit_size if quota.limit is None or quota.limit_size >= 0 else quota.limit
-    wanted, other = (size, quota.limit_time) if which == SIZE else (quota.limit_time, size)
-    if wanted < 0 < other:
-        name, type_ = ("limitTime", AGE) if which == SIZE else ("limitSize", SIZE)
+    sizes = [each for each in (quota.limit_size, quota.limit) if each is not None]
+    given = max(sizes, default=None), quota.limit_time
+    wanted, other = given if which == SIZE else given[::-1]
+    if wanted is None or (wanted < 0 and other is not None and other > 0):
+        name, type_ = ("limitTime (seconds)", AGE) if which == AGE else ("limitSize (bytes)", SIZE)
+        elsewhere = SIZE if which == AGE else AGE
         raise Misuse(
-            f"the quota {which} has no {name}; add ?backlogQuotaType={type_}, or give the limit of {which}"
+            f"the quota {type_} has no limit; give {name}, or -1 for none. "
+            f"For the other limit add ?backlogQuotaType={elsewhere}"
         )
     return {limit: max(0, wanted) if which == SIZE else float(max(0, wanted)), action: quota.policy}
 

@@ -16,7 +16,7 @@ from holdfast.server.http.namespace_body import (
     policies_of,
     require_possible,
 )
-from holdfast.server.http.permission_routes import require_authorization
+from holdfast.server.http.permission_routes import require_authorization, require_here
 from holdfast.server.http.routing import Call, Parameter, Routes
 from holdfast.server.http.topics import FORCE, topics_of
 from holdfast.server.pulsar.listing import EMPTY
@@ -47,12 +47,14 @@ async def tenant(call: Call) -> TenantBody:
 async def create_tenant(call: Call) -> None:
     """Create a tenant."""
     body = call.body or TenantBody()
+    require_here(call, body.allowed_clusters)
     await call.broker.admin.create_tenant(call.tenant, body.admin_roles, body.allowed_clusters)
 
 
 @of_tenant("POST", "", body=TenantBody, refusals=(404,))
 async def update_tenant(call: Call) -> None:
     """Replace the admin roles and clusters of a tenant."""
+    require_here(call, call.body.allowed_clusters)
     await call.broker.admin.update_tenant(call.tenant, call.body.admin_roles, call.body.allowed_clusters)
 
 

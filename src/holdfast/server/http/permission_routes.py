@@ -5,6 +5,7 @@ As in Pulsar, the administrators of a tenant grant permissions; other roles cann
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 from holdfast.broker import PermittedAction
@@ -117,14 +118,14 @@ async def forbid_on_topic(call: Call) -> None:
 # -- the one cluster -----------------------------------------------------------------------------------
 
 
-def _require_here(call: Call) -> None:
+def require_here(call: Call, clusters: Sequence[str]) -> None:
     """Refuse other clusters than this.
 
     Raises:
         Misuse: the text names the cluster.
     """
     here = call.broker.options.cluster
-    if others := sorted({*call.body} - {here}):
+    if others := sorted({*clusters} - {here}):
         raise Misuse(
             f"{', '.join(others)}: replication between clusters is not supported, and this server belongs to "
             f"the cluster {here}; name no other"
@@ -146,7 +147,7 @@ async def replication(call: Call) -> list[str]:
 async def set_replication(call: Call) -> None:
     """Accept this cluster, and refuse others (412)."""
     call.broker.admin.namespace_policies(call.namespace)
-    _require_here(call)
+    require_here(call, call.body)
 
 
 @clusters("GET", "/allowedClusters", answer=list[str], refusals=(404,))
@@ -172,7 +173,7 @@ async def topic_replication(call: Call) -> list[str]:
 async def set_topic_replication(call: Call) -> None:
     """Accept this cluster, and refuse others (412)."""
     _ = call.topic
-    _require_here(call)
+    require_here(call, call.body)
 
 
 @clusters_of_topic("DELETE", "/replication", refusals=(404,))
