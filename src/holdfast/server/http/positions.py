@@ -27,7 +27,7 @@ def place_of(target: Target) -> tuple[Start, bool]:
     Null is the end.
     """
     if isinstance(target, CursorPosition):
-        return MessageId(target.ledger_id, target.entry_id), target.is_excluded
+        return MessageId(target.ledger_id, target.entry_id), target.is_excluded or target.excluded
     return target or "latest", False
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from holdfast.errors import Busy, Misuse
+from holdfast.errors import Busy, HoldfastError, Misuse
 from holdfast.server.http.answers import AnalysisAnswer, CursorPosition, Target
 from holdfast.server.http.positions import place_of
 from holdfast.server.http.routing import Call, Parameter, Routes
@@ -30,11 +30,20 @@ async def create(call: Call) -> None:
     """Create a subscription at a position, or at the end.
 
     412 if the topic has no such position. The topic is created if that is allowed. Of a partitioned topic,
-    it is created on all partitions: at their end or at their first message."""
+    it is created on all partitions: at their end or at their first message. If its properties are refused,
+    it is deleted again."""
     if call.query("replicated"):
-        raise Misuse("replication is not supported yet; create the subscription without it")
+        raise Misuse("replicated subscriptions are not supported: a server belongs to one cluster")
+    admin, of = call.broker.admin, (call.topic_name, call["subscription"])
     start, after = place_of(call.body)
-    await call.broker.admin.create_subscription(call.topic_name, call["subscription"], start, after=after)
+    await admin.create_subscription(*of, start, after=after)
+    properties = call.body.properties if isinstance(call.body, CursorPosition) else None
+    try:
+        if properties:
+            await admin.set_subscription_properties(*of, properties)
+    except HoldfastError:
+        await admin.delete_subscription(*of, force=True)
+        raise
 
 
 @route("DELETE", "", query=(FORCE,), refusals=(404,), statuses={Busy: 412}, partitioned="whole")
