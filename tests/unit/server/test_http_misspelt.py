@@ -80,6 +80,7 @@ def test_a_time_to_live_in_the_body(http: HttpWorld) -> None:
     assert http.get(f"{topic}/messageTTL?applied=true") == 60
     http.done("POST", f"{topic}/messageTTL?messageTTL=0")
     assert http.get(f"{topic}/messageTTL?applied=true") == 0
+    assert http.get(f"{topic}/policies")["ttl_s"] == {"own": 0.0, "applied": 0.0, "level": "topic"}
     http.done("DELETE", f"{NS}/messageTTL")
 
 

@@ -63,7 +63,7 @@ def ttl_of(policies: Policies) -> int | None:
 
 def ttl_policies(seconds: int | None) -> dict[str, Any]:
     """Convert from seconds; 0 means never."""
-    return {"ttl_s": None if seconds is None else SECONDS_MOST if seconds == 0 else float(seconds)}
+    return {"ttl_s": None if seconds is None else float(seconds)}
 
 
 # -- namespaces ----------------------------------------------------------------------------------------
