@@ -147,3 +147,24 @@ def test_properties_of_a_subscription_of_partitions(http: HttpWorld) -> None:
     http.done("PUT", f"{T}/parted/subscription/s", json=body)
     for path in ("parted", "parted-partition-2"):
         assert http.get(f"{T}/{path}/subscription/s/properties") == {"for": "invoices"}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "value"),
+    [
+        ("PUT", f"{NS}/schemaCompatibilityStrategy", "backward", "BACKWARD"),
+        ("POST", f"{NS}/subscriptionTypesEnabled", ["Exclusive", "shared"], "Shared"),
+        ("POST", f"{NS}/backlogQuota", {"limitSize": 5, "policy": "exception"}, "producer_exception"),
+        ("POST", f"{NS}/permissions/anna", ["read"], "consume"),
+        ("POST", f"{NS}/autoTopicCreation", {"topicType": "many"}, "non-partitioned"),
+        ("PUT", f"{NS}x", {"backlog_quota_map": {"size": {"limitSize": 5}}}, "destination_storage"),
+        (*("PUT", f"{NS}x"), {"auth_policies": {"namespace_auth": {"anna": ["read"]}}}, "consume"),
+        ("PUT", f"{T}/x/subscription/s", "first", "earliest"),
+        ("PUT", "/admin/v2/exchanges/public/default/x", {"kind": "headers"}, "fanout"),
+    ],
+)
+def test_a_value_that_is_not_possible(http: HttpWorld, method: str, path: str, body: Any, value: str) -> None:
+    """The reason names the possible ones."""
+    answer = http.ask(method, path, json=body)
+    assert answer.status == 400
+    assert value in answer.reason.rpartition("; use ")[2].split(", ")

@@ -18,6 +18,7 @@ from aiohttp import web
 
 from holdfast.broker import SubscriptionState, Topic
 from holdfast.names import TopicName, namespace_name, tenant_name
+from holdfast.server.http.choices import possible
 from holdfast.server.http.refusals import Refusal
 from holdfast.server.http.scraping import pieces
 from holdfast.server.http.setup import HttpAction
@@ -303,6 +304,8 @@ class Call:
         try:
             self.body = msgspec.json.decode(data, type=self.route.body)
         except msgspec.MsgspecError as error:
-            raise Refusal(400, f"the body is not the JSON that /openapi.json describes: {error}") from None
+            words = f"the body is not the JSON that /openapi.json describes: {error}"
+            values = possible(str(error), self.route.body)
+            raise Refusal(400, f"{words}; use {', '.join(values)}" if values else words) from None
         except RecursionError:
             raise Refusal(400, "the JSON of the body is nested too deeply") from None
