@@ -158,7 +158,8 @@ def test_shared_fixtures_and_virtual_time_do_not_count(told: str, name: str) -> 
     [
         pytest.param(1.5, 0.1, 0.0, 1.5, id="waits on a quiet machine"),
         pytest.param(5.0, 0.4, 4.5, 0.5, id="a busy machine"),
-        pytest.param(5.0, 1.4, 4.9, 1.4, id="works, on a busy machine"),
+        pytest.param(5.0, 2.4, 5.0, 1.2, id="works, on a busy machine"),
+        pytest.param(1.4, 1.4, 0.0, 1.4, id="works, on a quiet machine"),
     ],
 )
 def test_what_a_test_takes(elapsed: float, processor: float, pressed: float, taken: float) -> None:

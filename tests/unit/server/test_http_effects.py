@@ -391,11 +391,14 @@ def test_stats_without_clients_have_all_else(http: HttpWorld) -> None:
             asked = ("", "?excludePublishers=true", "?excludeConsumers=true&excludePublishers=false")
             return [(await http.asking("GET", f"{topic}/stats{each}")).json for each in asked]
 
-    whole, without_producers, without_consumers = http.run(work())
-    assert (len(whole["publishers"]), len(whole["subscriptions"]["s"]["consumers"])) == (1, 1)
-    assert without_producers == {**whole, "publishers": []}
-    assert without_consumers["subscriptions"]["s"] == {**whole["subscriptions"]["s"], "consumers": []}
-    assert without_consumers["publishers"] == whole["publishers"]
+    def listed(stats: Any) -> tuple[int, int]:
+        return len(stats["publishers"]), len(stats["subscriptions"]["s"]["consumers"])
+
+    whole, *others = http.run(work())
+    assert [listed(each) for each in (whole, *others)] == [(1, 1), (0, 1), (1, 0)]
+    for each in others:  # values such as rates and ages may differ meanwhile
+        assert each.keys() == whole.keys()
+        assert each["subscriptions"]["s"].keys() == whole["subscriptions"]["s"].keys()
 
 
 def test_a_reset_that_is_under_way_is_told(http: HttpWorld) -> None:

@@ -219,7 +219,7 @@ def test_an_id_is_of_one_consumer() -> None:
 
         raw.publish("t", 3)
         join(full("t"), 1, Type.SUCCESS)
-        assert f"open for s of {full('t')}" in join(PASSING + "a", 1, Type.ERROR)
+        assert f"has 's' of {full('t')}" in join(PASSING + "a", 1, Type.ERROR)
         raw.flow(10)
         raw.ack(*(id_of(each) for each in raw.messages(3)), request=7)
         assert raw.expect(Type.ACK_RESPONSE).error == 0
@@ -228,7 +228,7 @@ def test_an_id_is_of_one_consumer() -> None:
         join(PASSING + "a", 2, Type.SUCCESS)
         join(PASSING + "a", 2, Type.SUCCESS)  # it did not get the first answer
         for other in (PASSING + "b", full("t")):
-            assert f"open for s of {PASSING}a" in join(other, 2, Type.ERROR)
+            assert f"has 's' of {PASSING}a" in join(other, 2, Type.ERROR)
 
 
 def test_an_id_is_of_one_producer() -> None:
