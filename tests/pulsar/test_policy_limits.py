@@ -223,6 +223,22 @@ def test_the_oldest_messages_are_evicted(client: Any, topic: str, admin: Any) ->
 
 
 @program
+def test_an_old_message_stops_producers_or_goes(client: Any, topic: str, admin: Any) -> None:
+    """The quota by age. The broker would look by itself, every few seconds."""
+    admin.create_topic(topic, backlog_age_s=0.2, backlog_age_action="producer_exception")
+    consumer = client.subscribe(topic, "s")
+    client.create_producer(topic).send(b"old")
+    until(lambda: admin.check_quotas() and is_held(admin, topic))
+    refused(pulsar.ProducerBlockedQuotaExceededException, lambda: client.create_producer(topic))
+    consumer.acknowledge(receive(consumer, 1)[0])
+    until(lambda: not is_held(admin, topic))
+    admin.set_policies(topic, backlog_age_action="consumer_backlog_eviction")
+    client.create_producer(topic).send(b"goes")
+    until(lambda: admin.check_quotas() and not admin.stats(topic, "s")["backlog"])
+    client.create_producer(topic).send(b"new")
+
+
+@program
 def test_a_partition_beyond_its_quota(client: Any, topic: str, admin: Any) -> None:
     """A partitioned producer holds messages for that partition only."""
     admin.create_partitioned_topic(topic, 2, backlog_bytes=QUOTA)

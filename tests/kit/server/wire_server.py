@@ -109,6 +109,11 @@ class Door:
         """Return the actions of quotas that stop the producers of a topic."""
         return [each for each in self._broker.topic(topic_name(topic)).state.over if each]
 
+    async def check_quotas(self) -> bool:
+        """Compare all backlogs with their quotas now, as `backlog-quota-check` does."""
+        await self._broker.limiting.check_all()
+        return True
+
     async def limit_delays(self, topic: str, most_s: float) -> None:
         """Refuse messages with a longer delay from now on."""
         await self._broker.admin.set_policies(topic_name(topic), delayed_most_s=most_s)
