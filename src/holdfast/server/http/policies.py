@@ -16,7 +16,7 @@ of_namespace = Routes("policies", "/admin/v2/namespaces/{tenant}/{namespace}", "
 of_topic = Routes("policies", NAMESPACE + "/{topic}", "topic", partitioned="each")
 
 _MB = 1 << 20
-APPLIED = (Parameter("applied", "boolean", "The effective value, not only the topic's own.", default=False),)
+APPLIED = (Parameter("applied", "boolean", "The effective value, not only the own one.", default=False),)
 
 
 # -- between Pulsar's units and ours -------------------------------------------------------------------

@@ -11,6 +11,7 @@ from holdfast.broker import Strategy
 from holdfast.errors import BadSchema, IncompatibleSchema, Misuse, NotFound
 from holdfast.protocol import pulsar_pb2 as pb
 from holdfast.server.http.answers import Compatible, SchemaAnswer, SchemaAnswers, SchemaBody, VersionAnswer
+from holdfast.server.http.policies import APPLIED, policies_of_call
 from holdfast.server.http.routing import Call, Parameter, Routes
 from holdfast.server.http.topics import NAMESPACE
 from holdfast.server.registry import versions
@@ -50,8 +51,6 @@ OLDER: dict[Strategy, AutoUpdate] = {
     "FORWARD_TRANSITIVE": "ForwardTransitive",
     "FULL_TRANSITIVE": "FullTransitive",
 }
-
-_APPLIED = (Parameter("applied", "boolean", "The effective value, not only the own one.", default=False),)
 
 
 class _Camel(msgspec.Struct, rename="camel", kw_only=True):
@@ -217,7 +216,7 @@ async def _change_namespace(call: Call, **policies: Any) -> None:
     await call.broker.admin.set_namespace_policies(call.namespace, **policies)
 
 
-@of_namespace("GET", "/schemaCompatibilityStrategy", query=_APPLIED, answer=Strategy | None, refusals=(404,))
+@of_namespace("GET", "/schemaCompatibilityStrategy", query=APPLIED, answer=Strategy | None, refusals=(404,))
 async def namespace_strategy(call: Call) -> Strategy | None:
     """Return which schemas may follow those of topics; null: the broker's option applies."""
     own = call.broker.admin.namespace_policies(call.namespace).schema_strategy
@@ -263,7 +262,7 @@ async def set_auto_update(call: Call) -> None:
     await _change_namespace(call, schema_auto_update=call.body)
 
 
-@of_namespace("GET", "/schemaValidationEnforced", query=_APPLIED, answer=bool, refusals=(404,))
+@of_namespace("GET", "/schemaValidationEnforced", query=APPLIED, answer=bool, refusals=(404,))
 async def enforced(call: Call) -> bool:
     """Return whether producers without a schema are refused where the topic has one.
 
@@ -289,16 +288,14 @@ async def _change_topic(call: Call, **policies: Any) -> None:
 @of_topic(
     "GET",
     "/schemaCompatibilityStrategy",
-    query=_APPLIED,
+    query=APPLIED,
     answer=Strategy | None,
     refusals=(404,),
     partitioned="first",
 )
 async def topic_strategy(call: Call) -> Strategy | None:
     """Return which schemas may follow those of a topic; null: not set."""
-    if call.query("applied"):
-        return versions.rules(call.broker, call.topic).strategy
-    return call.topic.policies.schema_strategy
+    return policies_of_call(call).schema_strategy
 
 
 @of_topic("PUT", "/schemaCompatibilityStrategy", body=Strategy, refusals=(404,))
@@ -316,16 +313,14 @@ async def drop_topic_strategy(call: Call) -> None:
 @of_topic(
     "GET",
     "/schemaValidationEnforced",
-    query=_APPLIED,
+    query=APPLIED,
     answer=bool | None,
     refusals=(404,),
     partitioned="first",
 )
 async def topic_enforced(call: Call) -> bool | None:
     """Return whether producers without a schema are refused; null: not set."""
-    if call.query("applied"):
-        return versions.rules(call.broker, call.topic).enforced
-    return call.topic.policies.schema_enforced
+    return policies_of_call(call).schema_enforced
 
 
 @of_topic("POST", "/schemaValidationEnforced", body=bool, refusals=(404,))
