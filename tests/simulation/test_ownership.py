@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.kit.broker import owners
+from tests.kit.broker import owners, takers
 from tests.kit.slices import pick, seeds
 
 SEEDS = seeds("owners", test=32, nightly=1500)
@@ -47,3 +47,18 @@ def test_faults_of_every_kind(seed: int) -> None:
     world = owners.everything(seed)
     assert world.delivered > 50
     assert world.compared > 50
+
+
+TAKERS = seeds("takers", test=12, nightly=400)
+
+
+@pytest.mark.parametrize("part", range(pick(test=4, nightly=40)))
+def test_messages_are_taken_beside_deliveries(part: int) -> None:
+    """I243, I68: takes, moves and rejects at all members, also of some messages of a batch."""
+    delivered = out = 0
+    for seed in TAKERS[part :: pick(test=4, nightly=40)]:
+        world = takers.run(seed)
+        delivered += world.delivered
+        out += world.moved + sum(world.taken.values())
+    assert delivered > 50
+    assert out > 10
