@@ -25,6 +25,10 @@ def test_names_and_topics_agree_after_a_join() -> None:
     scenes.run(scenes.names_and_topics_agree_after_a_join)
 
 
+def test_permissions_end_with_their_topic() -> None:
+    scenes.run(scenes.permissions_end_with_it)
+
+
 def test_a_log_that_fails_is_opened_again() -> None:
     scenes.run(scenes.a_log_that_fails_is_opened_again)
 

@@ -162,6 +162,27 @@ async def names_and_topics_agree_after_a_join(scene: Scene) -> None:
     scene.require_same()
 
 
+async def permissions_end_with_it(scene: Scene) -> None:
+    """A topic that gets the name later is another one, replicated or not."""
+    for kind in ("topic", "exchange"):
+        two = scene.brokers[2].admin
+        if kind == "topic":
+            await two.create_topic("only", unreplicated=True)
+        else:
+            await two.create_exchange("only", "fanout", unreplicated=True)
+        await scene.brokers[1].admin.permit(ONLY, "reader", ["consume"])
+        assert scene.brokers[3].admin.permissions(ONLY) == {"reader": ["consume"]}
+        if kind == "topic":
+            await scene.local(2).admin.delete_topic("only")
+        else:
+            await scene.local(2).admin.delete_exchange("only")
+        await scene.brokers[2].unreplicated.settle()
+        await asyncio.sleep(0.3)
+        for each in scene.brokers.values():
+            assert each.admin.permissions(ONLY) == {}, f"the next {kind} of the name has them"
+    scene.require_same()
+
+
 async def a_log_that_fails_is_opened_again(scene: Scene) -> None:
     """Its node joins again. After a second failure it serves the replicated topics alone."""
     await scene.brokers[2].admin.create_topic("only", unreplicated=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from holdfast.broker.events.base import Context, Event, event
 from holdfast.broker.events.notices import NameChanged, PoliciesChanged
 from holdfast.broker.events.outcomes import Done
+from holdfast.broker.events.topics import forget_permissions
 from holdfast.broker.member_state import MemberInfo, Place, Setting
 from holdfast.broker.state import BrokerState
 from holdfast.errors import Exists, Misuse
@@ -101,6 +102,7 @@ class UnreplicatedSet(Event, frozen=True):
                 return Done(changed=False)
             del state.unreplicated.places[self.name]
             state.touch(state.unreplicated)
+            forget_permissions(state, self.name)
             if not known.exchange:
                 context.notices.append(NameChanged(self.name, given=False))
             return Done()
