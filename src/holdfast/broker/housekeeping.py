@@ -91,8 +91,9 @@ class Housekeeping:
             return
         floor = ring_floor(state.ledgers, policies.ring_entries, policies.ring_bytes)
         front = state.ledgers.front
+        kept = floor if state.compaction is None else state.compaction.keeps(floor)
         if any(each.acks.acked_to < floor for each in state.subscriptions.values()) or (
-            front is not None and front.sealed and front.end <= floor
+            front is not None and front.sealed and front.end <= kept
         ):
             self._once("ring", state.id, RingTrim(state.id))
 

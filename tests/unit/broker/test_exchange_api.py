@@ -265,6 +265,29 @@ def test_a_ring_keeps_the_newest(tmp_path: Path) -> None:
     on_broker(tmp_path, work)
 
 
+def test_a_ring_that_compaction_keeps_is_quiet(tmp_path: Path) -> None:
+    """Entries behind the horizon of a view stay: housekeeping does not ask for them in vain."""
+
+    async def work(broker: Broker) -> None:
+        await broker.admin.create_topic("ring", ring_entries=3, roll_entries=2)
+        await fill(broker, "ring", b"1", b"2")
+        await broker.admin.compact("ring", wait=True)
+        await fill(broker, "ring", *(b"%d" % n for n in range(3, 12)), batch=1)
+        topic = broker.topic("persistent://public/default/ring")
+        for _ in range(3):  # rolled, trimmed, and nothing is left to do
+            await broker.housekeeping.turn()
+            await broker.settle()
+        front, events = topic.state.ledgers.front, broker.engine.position
+        assert front is not None
+        assert front.end <= topic.visible - 3, "compaction keeps it"
+        for _ in range(3):
+            await broker.housekeeping.turn()
+            await broker.settle()
+        assert broker.engine.position == events
+
+    on_broker(tmp_path, work)
+
+
 def test_a_last_value_topic_keeps_the_newest_of_each_key(tmp_path: Path) -> None:
     async def work(broker: Broker) -> None:
         await broker.admin.create_topic("prices", last_value=True)
