@@ -49,6 +49,45 @@ def test_consumers_that_do_not_read_are_left_out() -> None:
     assert (one.got, two.got) == ([], [b"a", b"b"])
 
 
+@pytest.mark.parametrize("type_", ["shared", "failover"])
+def test_a_delivery_may_close_other_clients(type_: Any) -> None:
+    """Memory for clients has a limit, and the one that exceeds it is not always the one that is closed."""
+
+    class Crowding(Attached):
+        def deliver(self, number: int, messages: int, entry: bytes) -> None:
+            super().deliver(number, messages, entry)
+            for each in [*gone]:
+                gone.remove(each)
+                found.leave(each)
+
+    found, gone = topic(), list[Any]()
+    first, second, third = (
+        Crowding(found, "a", type_),
+        Attached(found, "b", type_),
+        Attached(found, "c", type_),
+    )
+    first.permits = second.permits = third.permits = 10
+    gone += [first, second]
+    found.publish([(1, b"x"), (2, b"y")], 3, 2)
+    assert (first.got, second.got, third.got) == ([b"x"], [], [b"x", b"y"])
+    assert (list(found.subscriptions), found.meter.dropped) == (["c"], 2 + 3)
+
+
+def test_consumers_that_take_nothing_are_looked_at_once_for_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a client with 10,000 of them makes each message of others cost a ms."""
+    found, looks = topic(), [0]
+
+    def ready(self: Attached) -> bool:
+        looks[0] += 1
+        return False
+
+    monkeypatch.setattr(Attached, "ready", property(ready))
+    for _ in range(50):
+        Attached(found, "s")
+    found.publish([(1, b"x")] * 100, 100, 100)
+    assert (looks[0], found.meter.dropped) == (50, 100)
+
+
 def test_the_best_failover_consumer_is_served_alone() -> None:
     found = topic()
     late, best = Attached(found, "s", "failover", priority=1), Attached(found, "s", "failover", priority=0)

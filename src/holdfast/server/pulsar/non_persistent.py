@@ -11,6 +11,7 @@ A topic exists while clients are attached, and `IDLE_S` longer.
 from __future__ import annotations
 
 import struct
+from bisect import insort
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -115,6 +116,7 @@ class PassingSubscription:
     def __init__(self, name: str, now: float) -> None:
         self.name = name
         self.consumers: list[PassingConsumer] = []
+        """In the order of joining; of type failover the best priority first."""
         self.meter = Meter(now)
         self._turn = 0
 
@@ -125,7 +127,7 @@ class PassingSubscription:
     @property
     def active(self) -> PassingConsumer | None:
         """The only consumer that is served; None: all are."""
-        return None if self.type == "shared" else min(self.consumers, key=lambda each: each.priority)
+        return None if self.type == "shared" else self.consumers[0]
 
     def attach(self, consumer: PassingConsumer) -> None:
         """Add a consumer.
@@ -140,17 +142,24 @@ class PassingSubscription:
             )
         if self.consumers and consumer.type == "exclusive":
             raise Busy(f"the subscription {self.name!r} is exclusive, and has a consumer")
-        self.consumers.append(consumer)
+        if consumer.type == "shared":
+            self.consumers.append(consumer)
+        else:
+            insort(self.consumers, consumer, key=lambda each: each.priority)
 
-    def pass_on(self, number: int, messages: int, entry: bytes) -> None:
-        """Hand an entry to a consumer that is ready, or count it as dropped."""
-        chosen = self._next()
+    def pass_on(self, number: int, messages: int, entry: bytes) -> bool:
+        """Hand an entry to a consumer that is ready, or count it as dropped; return whether one was.
+
+        A delivery may close other clients: memory for clients has a limit. So the last consumer may be gone.
+        """
+        chosen = self._next() if self.consumers else None
         if chosen is None:
             self.meter.dropped += messages
-            return
+            return False
         self.meter.messages += messages
         self.meter.bytes += len(entry)
         chosen.deliver(number, messages, entry)
+        return True
 
     def _next(self) -> PassingConsumer | None:
         active = self.active
@@ -189,10 +198,12 @@ class NonPersistentTopic:
         self.meter.bytes += size
         if not self.subscriptions:
             self.meter.dropped += messages
-        for subscription in self.subscriptions.values():
+        for subscription in [*self.subscriptions.values()]:
             before = subscription.meter.dropped
             for at, (count, entry) in enumerate(entries):
-                subscription.pass_on(first + at, count, entry)
+                if subscription.pass_on(first + at, count, entry) is False:  # nor is one for the others
+                    subscription.meter.dropped += sum(each for each, _ in entries[at + 1 :])
+                    break
             self.meter.dropped += subscription.meter.dropped - before
         return first
 
