@@ -38,6 +38,8 @@ class Budget:
         self._sizes: dict[Hashable, int] = {}
         """Bytes by holder, the oldest holder first."""
         self._closers: dict[Hashable, Callable[[], object]] = {}
+        self._making_room = False
+        """Holders are being closed."""
 
     def hold(self, holder: Hashable, size: int, close: Callable[[], object] | None = None) -> None:
         """Set the bytes of a holder; above the limit, close the oldest that have `close`."""
@@ -49,11 +51,17 @@ class Budget:
         else:
             self._sizes.pop(holder, None)
             self._closers.pop(holder, None)
-        while self.held > self.limit and self._closers:
-            oldest, close = next(iter(self._closers.items()))
-            del self._closers[oldest]
-            self.refused += 1
-            close()
+        if self._making_room:  # a holder that is being closed gives back its parts one by one
+            return
+        self._making_room = True
+        try:
+            while self.held > self.limit and self._closers:
+                oldest, close = next(iter(self._closers.items()))
+                del self._closers[oldest]
+                self.refused += 1
+                close()
+        finally:
+            self._making_room = False
 
     def require(self, size: int, what: str) -> None:
         """Check that `size` more bytes fit.

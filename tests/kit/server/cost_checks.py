@@ -10,6 +10,7 @@ import contextlib
 import gc
 import weakref
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from holdfast.broker import ConsumerStats
 from holdfast.broker.dispatch import looking
 from holdfast.protocol import pulsar_pb2 as pb
 from holdfast.server import running
+from holdfast.server.budget import Budget
 from holdfast.server.logs import Refusals
 from holdfast.server.pulsar import lookup
 from holdfast.server.pulsar.connection import Connection
@@ -296,6 +298,21 @@ def consumers_that_leave_together_cost_each_the_same(durable: bool, sub_type: in
 
             taken.append(world.run(leave()) / consumers)
     assert taken[1] < 1.5 * taken[0]
+
+
+def one_client_is_closed_at_a_time_for_memory() -> None:
+    """A client gives back what it holds part by part; only with the last part there is room."""
+    budget, closed = Budget(90), list[int]()
+
+    def close(number: int) -> None:
+        closed.append(number)
+        for part in ("consumer", "producer", "unsent"):
+            budget.hold((number, part), 0)
+
+    for number in range(4):
+        for part, size in (("consumer", 2), ("producer", 2), ("unsent", 30)):
+            budget.hold((number, part), size, partial(close, number) if part == "unsent" else None)
+    assert (closed, budget.held) == ([0, 1], 68)
 
 
 def watched_lists_count_for_what_is_held() -> None:
