@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import threading
 import weakref
 from collections.abc import Callable
 from functools import partial
@@ -21,7 +22,7 @@ from holdfast.protocol import pulsar_pb2 as pb
 from holdfast.server import running
 from holdfast.server.budget import Budget
 from holdfast.server.logs import Refusals
-from holdfast.server.pulsar import lookup
+from holdfast.server.pulsar import lookup, patterns
 from holdfast.server.pulsar.connection import Connection
 from holdfast.server.pulsar.requests import Request
 from holdfast.server.pulsar.turns import REQUESTS_BYTES, TURN_REQUESTS, Turns
@@ -298,6 +299,27 @@ def consumers_that_leave_together_cost_each_the_same(durable: bool, sub_type: in
 
             taken.append(world.run(leave()) / consumers)
     assert taken[1] < 1.5 * taken[0]
+
+
+def patterns_are_compiled_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pattern of 1 KiB may take 30 ms, and a client may send a thousand."""
+    threads, compile_ = list[str](), patterns._compiled
+
+    def compiled(text: str) -> Any:
+        threads.append(threading.current_thread().name)
+        return compile_(text)
+
+    monkeypatch.setattr(patterns, "_compiled", compiled)
+    with CostWorld(topics=3) as world:
+        raw = world.raw()
+        assert len(raw.watch("public/default/.*").topic) == 3
+        kind, answer = Type.GET_TOPICS_OF_NAMESPACE, Type.GET_TOPICS_OF_NAMESPACE_RESPONSE
+        ask = {"namespace": "public/default", "topics_pattern": "public/default/.*"}
+        assert len(raw.ask(kind, answer, **ask).topics) == 3
+        assert "malformed" in raw.watch("(", 2, Type.ERROR).message
+        assert not raw.ask(kind, answer, namespace="public/default", topics_pattern="(").filtered
+    assert len(threads) == 6
+    assert all(each.startswith("holdfast-patterns") for each in threads), threads
 
 
 def one_client_is_closed_at_a_time_for_memory() -> None:

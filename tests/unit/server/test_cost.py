@@ -56,6 +56,10 @@ def test_key_shared_consumers_that_leave_together_cost_each_the_same() -> None:
     checks.consumers_that_leave_together_cost_each_the_same(durable=True, sub_type=3)
 
 
+def test_patterns_are_compiled_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    checks.patterns_are_compiled_beside_the_loop(monkeypatch)
+
+
 def test_one_client_is_closed_at_a_time_for_memory() -> None:
     checks.one_client_is_closed_at_a_time_for_memory()
 
