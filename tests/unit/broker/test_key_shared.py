@@ -261,6 +261,26 @@ def test_consumers_that_come_and_go_together_are_split_once(
     run(scenario, entries=50, keys=KEYS)
 
 
+def test_stats_collect_the_ranges_once_for_a_split() -> None:
+    """Metrics of a thousand consumers would stop the broker at each scrape."""
+
+    async def scenario(world: World) -> None:
+        one = join(world, "one")
+        join(world, "two")
+        await world.settle()
+        first = world.dispatcher.key_stats()[one.id].ranges
+        assert len(first) > 20
+        assert world.dispatcher.key_stats()[one.id].ranges is first
+        three = join(world, "three")
+        later = world.dispatcher.key_stats()
+        assert len({each.ranges for each in later.values()}) == 3
+        assert later[one.id].ranges != first
+        world.dispatcher.remove_consumer(three.id)
+        assert world.dispatcher.key_stats()[one.id].ranges == first
+
+    run(scenario, entries=5, keys=KEYS)
+
+
 def test_a_consumer_is_compared_with_one_other() -> None:
     """All that share keys agree; only ranges are compared with each consumer."""
     looked = [0]

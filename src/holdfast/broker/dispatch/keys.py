@@ -48,6 +48,8 @@ class Keys:
         self._member = member
         self._seats: list[_Seat] = []
         self._ranges: list[tuple[int, int, int]] = []
+        self._of_seats: dict[int, tuple[tuple[int, int], ...]] = {}
+        """The ranges by seat, as stats show them; empty: not collected since the last split."""
         self._attached: Mapping[int, Attached] = {}
         self._coming: asyncio.Handle | None = None
         """The next split."""
@@ -115,6 +117,7 @@ class Keys:
             seats = [_Seat(each.name, each.keys or KeyShared(), each.id, 0) for each in attached.values()]
         if [(each.name, each.keys) for each in seats] != [(each.name, each.keys) for each in self._seats]:
             self._ranges = split([(each.name, each.keys) for each in seats])
+            self._of_seats = {}
         self._seats = seats
         self._table.assign(self._ranges, [(each.consumer, each.session not in full) for each in seats])
 
@@ -209,9 +212,11 @@ class Keys:
     def stats(self) -> dict[int, KeyStats]:
         """Return the stats of each consumer here, by its id in the tables."""
         self._settle()
-        ranges: dict[int, list[tuple[int, int]]] = {}
-        for first, last, at in self._ranges:
-            ranges.setdefault(at, []).append((first, last))
+        if not self._of_seats:  # once for a split: a thousand consumers have 50,000 ranges
+            ranges: dict[int, list[tuple[int, int]]] = {}
+            for first, last, at in self._ranges:
+                ranges.setdefault(at, []).append((first, last))
+            self._of_seats = {at: tuple(each) for at, each in ranges.items()}
         draining: dict[int, list[DrainingHash]] = {}
         for hash_, entries, blocked, holder, seat in self._table.draining():
             waiting = "" if seat is None else self._seats[seat].name
@@ -221,7 +226,7 @@ class Keys:
             if each.consumer:
                 drains = draining.get(each.consumer, [])
                 found[each.consumer] = KeyStats(
-                    tuple(ranges.get(at, ())),
+                    self._of_seats.get(at, ()),
                     tuple(drains[:LISTED_MAX]),
                     len(drains),
                     sum(one.entries for one in drains),
