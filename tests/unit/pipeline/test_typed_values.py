@@ -70,6 +70,19 @@ def test_versions_in_one_topic(tmp_path: Path, form: str) -> None:
     assert values(tmp_path, some)[2] == {"colour": None, "count": -1.0}, "a type of the user's own"
 
 
+def test_an_empty_namespace_is_none(tmp_path: Path) -> None:
+    """As for the broker: a type in it is not in the namespace around it."""
+    tree = definition(
+        ("raw", {"type": "fixed", "name": "E", "size": 2}),
+        ("inner", {**definition(("x", "int"), name="E"), "namespace": ""}),
+        ("again", "E"),
+        ("full", "a.b.E"),
+        name="a.b.Order",
+    )
+    fill(tmp_path, [schema("Avro", tree)], [])
+    assert column(str(tmp_path)) == "struct<raw: binary, inner: struct<x: int>, again: binary, full: binary>"
+
+
 @pytest.mark.filterwarnings("ignore:Unknown local-timestamp-millis")  # of the registry's library
 def test_all_types(tmp_path: Path) -> None:
     logical = {

@@ -165,7 +165,9 @@ class Definition:
         Names of Java are not all valid as Avro.
         """
         name = str(tree["name"])
-        space = str(tree.get("namespace") or space) if "." not in name else name.rpartition(".")[0]
+        own = tree.get("namespace")
+        space = space if own is None else str(own)  # an empty one is none
+        space = name.rpartition(".")[0] if "." in name else space
         full = name if "." in name or not space else f"{space}.{name}"
         alias, self._count = f"t{self._count}", self._count + 1
         avro: dict[str, Any] = {"type": kind, "name": alias}
