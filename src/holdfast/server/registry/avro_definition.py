@@ -28,6 +28,10 @@ class Primitive:
     kind: str
 
 
+_SHARED = {kind: Primitive(kind) for kind in PRIMITIVES}
+"""One object for each: all fields of two types are one pair to compare."""
+
+
 @dataclass(eq=False)
 class Named:
     """A type with a name. Its full name has the namespace in front."""
@@ -139,12 +143,12 @@ class _Parser:
         if kind == "error_union":
             return self._union(["string", *_list(part, "declared_errors", "an error_union")], space)
         if isinstance(kind, str) and kind in PRIMITIVES:
-            return Primitive(kind)
+            return _SHARED[kind]
         raise BadSchema(f"there is no type {_shown(kind)}")
 
     def _called(self, name: str, space: str) -> Type:
         if name in PRIMITIVES:  # also where a namespace has a type of this name
-            return Primitive(name)
+            return _SHARED[name]
         inside = None if "." in name or not space else self._names.get(f"{space}.{name}")
         found = inside or self._names.get(name)  # Java's clients write a name without namespace alone
         if found is None:
