@@ -28,7 +28,7 @@ from hypothesis import strategies as st
 
 from holdfast.errors import BadSchema, IncompatibleSchema
 from holdfast.protocol import pulsar_pb2 as pb
-from holdfast.server.registry import avro_definition, compatibility, resolution
+from holdfast.server.registry import avro_definition, compatibility, definition, resolution
 from holdfast.server.registry.compatibility import require_compatible
 from holdfast.server.registry.resolution import Resolution
 from tests.kit.examples import examples
@@ -330,7 +330,7 @@ def wide(count: int, prefix: str, *fields: Any) -> list[Any]:
 def test_a_wide_union_takes_a_step_for_each_pair_of_branches() -> None:
     steps, verdict, why = steps_of(wide(50, "a", "int"), wide(50, "b", "string"))
     assert not verdict
-    assert 50 * 50 <= steps < 3000
+    assert 50 * 50 <= steps < 4000
     assert why == "the schema: a reader of a union of " + why.partition("a union of ")[2]
     assert why.count("…") == 2
     assert steps_of(wide(50, "a", "long"), wide(50, "b", "int"))[1]
@@ -463,3 +463,26 @@ def test_fields_of_the_same_types_are_compared_once() -> None:
     )
     assert verdict
     assert 2 * 100 * steps < compatibility.STEPS_MAX
+
+
+def test_wide_unions_in_many_fields_are_counted() -> None:
+    """Their branches are the same pairs again, and each is noted."""
+
+    def of(prefix: str) -> Any:
+        names = [f"{prefix}{at}.X" for at in range(30)]
+        return record("Top", field("u", wide(30, prefix)), *[field(f"g{at}", names) for at in range(20)])
+
+    assert steps_of(of("a"), of("b"))[0] > 30 * 30 + 20 * 30 * 30 // 3
+
+
+def test_each_definition_is_parsed_once_for_a_comparison(monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed: list[bytes] = []
+
+    def count(data: bytes, type_: str) -> avro_definition.Type:
+        parsed.append(data)
+        return definition.record(data, type_)
+
+    monkeypatch.setattr(compatibility, "record", count)
+    known = [schema(record("X", field(f"f{at}", "int", default=0))) for at in range(10)]
+    require_compatible("FULL_TRANSITIVE", known, schema(record("X")))
+    assert len(parsed) == len({*parsed}) == 11

@@ -13,6 +13,7 @@ Types that have no rules of evolution must stay the same.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from holdfast.broker import Strategy
 from holdfast.errors import IncompatibleSchema
@@ -73,6 +74,8 @@ class _Steps:
 
     def __init__(self) -> None:
         self.left = STEPS_MAX
+        self.record = lru_cache(maxsize=4)(record)
+        """A new schema is parsed once for all versions, and each of them once for both directions."""
 
     def take(self, steps: int = 1) -> None:
         self.left -= steps
@@ -90,7 +93,7 @@ def misfit(reader: pb.Schema, writer: pb.Schema, steps: _Steps | None = None) ->
         return f"{shown(reader.type)} is not {shown(writer.type)}"
     if reader.type in RECORDS:
         name, found = shown(reader.type), Resolution(steps.take)
-        ours, theirs = record(reader.schema_data, name), record(writer.schema_data, name)
+        ours, theirs = steps.record(reader.schema_data, name), steps.record(writer.schema_data, name)
         return None if found.fits(ours, theirs) else found.explained(ours, theirs)
     if reader.type == pb.Schema.KeyAndValue:
         for side, ours_, theirs_ in zip(("key", "value"), pair(reader), pair(writer), strict=True):

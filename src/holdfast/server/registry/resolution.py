@@ -27,7 +27,9 @@ SHOWN_MAX = 64
 """Names of fields, one in the other, that an explanation shows."""
 NAME_SHOWN_MAX = 128
 """Characters of each."""
-PARTS_IN_STEP = 10
+FIELDS_IN_STEP = 10
+BRANCHES_IN_STEP = 3
+"""Each is noted with what it is needed for, which takes longer than a look at a field."""
 
 _PROMOTED: dict[str, frozenset[str]] = {
     "long": frozenset({"int"}),
@@ -70,7 +72,7 @@ _TOP = _Path(None, "")
 class Resolution:
     """Verdicts about pairs of types of a reader and a writer.
 
-    `take` counts steps, and may raise. A pair is one step, and one more for each ten fields or branches.
+    `take` counts steps, and may raise. A pair is a step, and another one for ten fields or three branches.
 
     Example:
         >>> int_, optional = Primitive("int"), Union([Primitive("null"), Primitive("long")])
@@ -116,7 +118,7 @@ class Resolution:
         return misfits
 
     def _note(self, pair: _Pair) -> None:
-        self._take(1 + _size(pair) // PARTS_IN_STEP)
+        self._take(1 + _more_steps(pair))
         self._fits[pair] = True
 
     def _spread(self, misfits: list[_Pair]) -> None:
@@ -197,14 +199,16 @@ class Resolution:
                 )
 
 
-def _size(pair: _Pair) -> int:
-    """Return how many parts are looked at to find what a pair needs."""
+def _more_steps(pair: _Pair) -> int:
+    """Return what it takes to find the needs of a pair."""
     reader, writer = pair
     if isinstance(writer, Union):
-        return len(writer.branches)
+        return len(writer.branches) // BRANCHES_IN_STEP
     if isinstance(reader, Union):
-        return len(reader.branches)
-    return len(reader.fields) if isinstance(reader, Record) and isinstance(writer, Record) else 0
+        return len(reader.branches) // BRANCHES_IN_STEP
+    if isinstance(reader, Record) and isinstance(writer, Record):
+        return len(reader.fields) // FIELDS_IN_STEP
+    return 0
 
 
 def _needs(pair: _Pair) -> list[list[_Pair]] | None:
