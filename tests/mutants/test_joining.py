@@ -27,6 +27,7 @@ from tests.kit.cluster.members import (
     copy_that_fails,
     copy_while_files_go,
     copy_without_its_end,
+    return_to_a_survivor,
     survivor_whose_list_grows,
 )
 from tests.kit.cluster.stores import (
@@ -39,6 +40,7 @@ from tests.kit.cluster.stores import (
     shorten_list,
     small_worlds,
 )
+from tests.kit.group.checker import Broken
 
 SEEDS = range(1, 41)
 """Seeds of tests/simulation/test_joining.py in `make test`."""
@@ -153,6 +155,12 @@ def test_added_nodes_that_count_among_holders(monkeypatch: pytest.MonkeyPatch) -
     )
     with pytest.raises(AssertionError):
         add_nodes(listed=5)
+
+
+def test_a_survivor_alone_that_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(election, "_was_alone", election._was_single)
+    with pytest.raises(Broken, match="confirmed and lost"):
+        return_to_a_survivor()
 
 
 def test_a_donor_that_vouches_after_its_loss(monkeypatch: pytest.MonkeyPatch) -> None:

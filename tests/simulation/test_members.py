@@ -24,6 +24,8 @@ from tests.kit.cluster.members import (
     copy_while_files_go,
     copy_without_its_end,
     power_off,
+    return_to_a_survivor,
+    serve_with,
     survivor_whose_list_grows,
     three,
     wipe,
@@ -227,19 +229,6 @@ def test_a_shorter_list_of_nodes_needs_the_command() -> None:
         sim.run_until(lambda: sorted(world.brokers) == [1])
 
 
-def serve_with(world: JoinWorld, *numbers: int, new: bool = True) -> None:
-    """Let these nodes alone run, until all of them serve and have published, or wait."""
-    power_off(world)
-    world.sim.run(0.5)
-    for number in numbers:
-        world.sim.restart(number)
-    if new:
-        world.sim.run_until(lambda: sorted(world.brokers) == sorted(numbers))
-        confirmed = len(world.confirmed)
-        world.sim.run(1)
-        assert len(world.confirmed) > confirmed
-
-
 def test_listed_nodes_that_missed_the_last_view_wait() -> None:
     """Two nodes of five are a majority of the shorter list; others have more."""
     with three(nodes=5) as world:
@@ -281,6 +270,11 @@ def test_a_shorter_list_counts_alone_when_its_nodes_have_served() -> None:
         sim.restart(1)
         sim.restart(2)
         world.settle()
+
+
+def test_nodes_that_come_back_copy_from_the_survivor() -> None:
+    """It was a cluster of one; the others have their earlier stores."""
+    return_to_a_survivor()
 
 
 def test_a_survivor_that_copied_from_others_is_none_any_more() -> None:

@@ -15,6 +15,7 @@ members get the same hellos in the same order, so all decide the same.
 | every configured node is there, and no other one had a vote; the stores   | SEED: the longest store  |
 | have nothing stable, but of a broker alone (`_seed`); all others are      |                          |
 | fresh, or have begun to copy                                              |                          |
+| each of two counted stores knows a stable view that the other lacks       | WAIT for a choice        |
 | of the configured nodes, or of an earlier list (`_earlier_lists`), fewer   | WAIT for the others      |
 | than n − majority + 1 are counted                                         |                          |
 | a store that has all that can be stable (`_has_all`)                      | ELECT: the longest such  |
@@ -58,6 +59,7 @@ all nodes must have served.
 from __future__ import annotations
 
 import enum
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -123,6 +125,8 @@ def decide(hellos: Sequence[Hello], nodes: Sequence[int]) -> Decision:
         return Decision(Outcome.SEED, seed.node, reason="its cluster begins: nothing else can be stable")
     alone = [hello for hello in whole if _was_alone(hello, majority)]
     counted = [hello for hello in whole if hello not in alone]
+    if (found := _diverged(counted)) is not None:
+        return found
     return _elect(counted, others + alone, absent, nodes)
 
 
@@ -149,9 +153,41 @@ def _unlisted(whole: list[Hello], nodes: Sequence[int]) -> Decision | None:
     return None
 
 
-def _was_alone(hello: Hello, majority: int) -> bool:
-    """Return whether a broker alone wrote the end of a store."""
+def _was_single(hello: Hello, majority: int) -> bool:
+    """Return whether one node wrote the end of a store, without the others."""
     return hello.last_view is not None and len(hello.last_view.nodes) == 1 and majority > 1
+
+
+def _was_alone(hello: Hello, majority: int) -> bool:
+    """Return whether a broker outside of the cluster wrote the end of a store.
+
+    A cluster of one node, as a survivor may be for a time, is none.
+    """
+    return _was_single(hello, majority) and not hello.history[-1].votes
+
+
+def _diverged(whole: list[Hello]) -> Decision | None:
+    """Return WAIT if each of two stores knows a stable view that the other lacks.
+
+    This is possible only after an administrator chose a survivor, while others went on.
+    """
+    for one, other in itertools.combinations(whole, 2):
+        if _knows_more(one, other) and _knows_more(other, one):
+            return Decision(
+                Outcome.WAIT,
+                reason=f"nodes {one.node} and {other.node} went on without each other, and both confirmed "
+                "messages that the other one lacks; choose one, see `holdfast cluster survive --help`",
+            )
+    return None
+
+
+def _knows_more(one: Hello, other: Hello) -> bool:
+    """Return whether a store knows a stable view that the other lacks.
+
+    The other one remembers its last views only: earlier ones do not count.
+    """
+    begin = other.history[0].d if other.history else 0
+    return any(begin < mark.d <= one.stable_d and mark not in other.history for mark in one.history)
 
 
 def _seed(whole: list[Hello], others: list[Hello], majority: int) -> Hello | None:
@@ -169,7 +205,7 @@ def _seed(whole: list[Hello], others: list[Hello], majority: int) -> Hello | Non
 
 def _begins(hello: Hello, majority: int) -> bool:
     """Return whether a store knows nothing stable of a view with several members."""
-    if hello.last_view is None or _was_alone(hello, majority):
+    if hello.last_view is None or _was_single(hello, majority):
         return True
     return hello.stable_d < next(mark.d for mark in hello.history if len(mark.nodes) > 1)
 
@@ -284,7 +320,8 @@ def _has_all(mine: Hello, other: Hello, whole: list[Hello], unknown: set[int], m
         holders = sum(_may_hold(each, frame.last_d, other) for each in whole)
         if last is not None and frame.view == last.view:
             unknown = unknown & set(last.nodes)  # a later view that has the frame is another store's
-        return holders + len(unknown) < majority
+        lists = [mark.votes for mark in other.history if mark.votes and mark.view >= frame.view]
+        return holders + len(unknown) < min([majority, *(len(each) // 2 + 1 for each in lists)])
     return True
 
 

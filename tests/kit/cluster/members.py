@@ -43,6 +43,39 @@ def wipe(world: JoinWorld, number: int) -> None:
     del world.members[number]
 
 
+def power_off(world: JoinWorld) -> None:
+    for number in sorted(world.sim.running):
+        world.sim.crash(number)
+
+
+def serve_with(world: JoinWorld, *numbers: int, new: bool = True) -> None:
+    """Let these nodes alone run, until all of them serve and have published, or wait."""
+    power_off(world)
+    world.sim.run(0.5)
+    for number in numbers:
+        world.sim.restart(number)
+    if new:
+        world.sim.run_until(lambda: sorted(world.brokers) == sorted(numbers))
+        confirmed = len(world.confirmed)
+        world.sim.run(1)
+        assert len(world.confirmed) > confirmed
+
+
+def return_to_a_survivor() -> None:
+    """Others come back with their earlier stores to a cluster of one."""
+    with three() as world:
+        sim = world.sim
+        power_off(world)
+        world.configure([1])
+        sim.loop.run_until_complete(request_survivor(SimDisk(sim.platter(1))))
+        serve_with(world, 1)
+        world.configure([1, 2, 3])
+        power_off(world)
+        for number in sim.nodes:
+            sim.restart(number)
+        world.settle()
+
+
 def copy_while_files_go() -> None:
     """The donor takes snapshots and trims meanwhile; the first copy succeeds."""
     with three() as world:

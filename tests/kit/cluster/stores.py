@@ -16,6 +16,8 @@ MAIN = (
     *(Held(4, 2, 0, 20), Held(5, 2, 1, 21)),
 )
 """The frames of the primary history: two views."""
+SECOND = MAIN[3]
+"""The frame that begins the second view."""
 CUT = CutMark(2, 200)
 
 
@@ -72,9 +74,13 @@ class Node:
 
 
 def stable_of(nodes: Sequence[Node]) -> int:
-    """Return how many frames a majority held: all of them may have been confirmed."""
+    """Return how many frames can be stable: a majority held them in one view."""
     majority = len(nodes) // 2 + 1
-    return sorted((node.held for node in nodes), reverse=True)[majority - 1]
+    first = [node.held for node in nodes if not node.first or node.number in node.first]
+    second = [node.held for node in nodes if node.held >= SECOND.last_d]
+    return max(
+        sorted(held, reverse=True)[majority - 1] if len(held) >= majority else 0 for held in (first, second)
+    )
 
 
 def require_nothing_lost(
@@ -130,11 +136,16 @@ def quorate(nodes: Sequence[Node]) -> Iterator[tuple[Node, ...]]:
         yield from itertools.combinations(nodes, size)
 
 
+def _old(node: Node, seed: int) -> Node:
+    """Return a node; for odd seeds, its views do not name the voters."""
+    return replace(node, recorded=seed % 2 == 0)
+
+
 def add_nodes(listed: int, seeds: Iterable[int] = range(300)) -> set[Outcome]:
     """Require that nothing is lost after empty nodes were added, up to so many (I235)."""
     outcomes, nodes = set(), range(1, listed + 1)
     for seed in seeds:
-        before = random_nodes(seed, 3 if listed < 6 else 5)
+        before = [_old(node, seed) for node in random_nodes(seed, 3 if listed < 6 else 5)]
         added = [Node(node, 0, kind="fresh") for node in nodes[len(before) :]]
         for present in itertools.chain(quorate(before), [before]):
             outcomes.add(require_nothing_lost(before, [*present, *added], nodes))
@@ -179,8 +190,8 @@ def shorten_list(worlds: Iterable[Sequence[Node]]) -> set[Outcome]:
 def remove_nodes(seeds: Iterable[int] = range(300)) -> set[Outcome]:
     """Require that nothing is lost after nodes were removed from the list (I235)."""
     outcomes = set()
-    for seed in seeds:  # also with views of a program that did not record the nodes with a vote
-        before = [replace(node, recorded=bool(seed % 2)) for node in random_nodes(seed, 5)]
+    for seed in seeds:
+        before = [_old(node, seed) for node in random_nodes(seed, 5)]
         for present in itertools.chain.from_iterable(itertools.combinations(before, n) for n in (1, 2, 3)):
             left = [node.number for node in present]
             outcomes.add(require_nothing_lost(before, present, left))

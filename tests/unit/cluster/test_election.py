@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.broker.state import ViewMark
 from holdfast.cluster import Hello, Outcome, decide
-from holdfast.cluster.hello import CutMark
+from holdfast.cluster.hello import CutMark, Held
 from tests.kit.cluster.stores import (
     MAIN,
     Node,
@@ -38,6 +38,11 @@ def fresh(node: int) -> Hello:
 def store(node: int, **more: object) -> Hello:
     fields = {"cluster": b"c", "stable_d": 9, "last_d": 9, "history": [ViewMark(5, 1, (1, 2, 3), 7)], **more}
     return Hello(node, **fields)  # type: ignore[arg-type]
+
+
+def longer(node: int, history: list[ViewMark]) -> Hello:
+    """Return a store that knows events behind its last view to be stable."""
+    return store(node, history=history, last_d=history[-1].d + 20, stable_d=history[-1].d + 20)
 
 
 @pytest.mark.parametrize(
@@ -146,6 +151,47 @@ def test_other_nodes_had_a_vote(
     hellos: list[Hello], nodes: Sequence[int], outcome: Outcome, node: int | None
 ) -> None:
     require_outcome(hellos, nodes, outcome, node)
+
+
+VIEW = ViewMark(5, 1, THREE, 7, THREE)
+SOLE = [VIEW, ViewMark(6, 10, (1,), 8, (1,))]
+"""Node 1 was chosen as the survivor, and was a cluster of one."""
+ON = [VIEW, ViewMark(7, 10, (2, 3), 9, THREE)]
+"""Nodes 2 and 3 went on without node 1."""
+
+
+@pytest.mark.parametrize(
+    ("hellos", "outcome", "node"),
+    [
+        ([store(1, history=SOLE, last_d=12, stable_d=12), store(2), store(3)], Outcome.ELECT, 1),
+        ([store(1, history=SOLE, last_d=12), store(2), store(3)], Outcome.ELECT, 1),
+        ([store(1, history=SOLE, last_d=12, stable_d=12), store(2)], Outcome.ELECT, 1),
+        ([store(1, history=SOLE, last_d=12, stable_d=12), fresh(2), fresh(3)], Outcome.SEED, 1),
+        ([store(1, history=SOLE, last_d=12, stable_d=12), fresh(2)], Outcome.WAIT, None),
+        # node 2 may have confirmed messages, or has, in a view that node 1 was not in
+        (
+            [
+                store(1, history=SOLE, last_d=12, stable_d=12, start_d=9, frames=[Held(12, 6, 2, 66)]),
+                store(2, history=ON, last_d=11, start_d=9, frames=[Held(11, 7, 1, 77)]),
+            ],
+            Outcome.ELECT,
+            1,
+        ),
+        ([store(1, history=SOLE, last_d=12, stable_d=12), longer(2, ON)], Outcome.WAIT, None),
+        ([store(1, history=SOLE, last_d=12, stable_d=12, forced=True), longer(2, ON)], Outcome.FORCED, 1),
+        ([store(1, history=SOLE[:1]), longer(2, ON)], Outcome.ELECT, 2),
+    ],
+)
+def test_a_survivor_was_a_cluster_of_one(hellos: list[Hello], outcome: Outcome, node: int | None) -> None:
+    """Its list counts, although it is not the configured one any more."""
+    require_outcome(hellos, THREE, outcome, node)
+
+
+def test_a_store_that_was_away_for_long_has_not_diverged() -> None:
+    """The other one does not remember the views of then."""
+    late = [ViewMark(view, view * 10, THREE, view, THREE) for view in range(20, 84)]
+    hellos = [store(1, history=[VIEW]), longer(2, late), longer(3, late)]
+    require_outcome(hellos, THREE, Outcome.ELECT, 2)
 
 
 def test_a_wait_for_an_earlier_list_names_it() -> None:
