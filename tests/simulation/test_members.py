@@ -327,10 +327,9 @@ def test_a_node_that_was_served_alone_is_not_elected(monkeypatch: pytest.MonkeyP
         world.settle()
 
 
-@pytest.mark.parametrize("others_first", [False, True])
-def test_what_a_survivor_confirmed_alone_is_not_discarded_in_silence(others_first: bool) -> None:
+def test_what_a_survivor_confirmed_alone_is_not_discarded_in_silence() -> None:
     """I253: its directory is refused, and served when the administrator has emptied the others."""
-    survivor_whose_list_grows(others_first)
+    survivor_whose_list_grows()
 
 
 def test_a_broker_that_was_alone_becomes_the_seed_of_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
