@@ -130,16 +130,24 @@ def decide(hellos: Sequence[Hello], nodes: Sequence[int]) -> Decision:
     return _elect(counted, others + alone, absent, nodes)
 
 
+def _is_among(history: list[ViewMark], mark: ViewMark) -> bool:
+    """Return whether a view is among others.
+
+    The nodes with a vote are not compared: an older program did not note them.
+    """
+    return any((each.view, each.d, each.check) == (mark.view, mark.d, mark.check) for each in history)
+
+
 def _unlisted(whole: list[Hello], nodes: Sequence[int]) -> Decision | None:
     """Return WAIT if nodes of a last view are not configured.
 
     They may hold what was stable. A view of one node is that of a broker alone. A view that another store
     went through has no more to tell.
     """
-    passed = {mark for hello in whole for mark in hello.history[:-1]}
+    passed = [mark for hello in whole for mark in hello.history[:-1]]
     for hello in whole:
         view = hello.last_view
-        if view is None or view in passed or len(view.nodes) == 1:
+        if view is None or _is_among(passed, view) or len(view.nodes) == 1:
             continue
         if gone := tuple(sorted(set(view.nodes) - set(nodes))):
             who = f"nodes {', '.join(map(str, gone))} are" if len(gone) > 1 else f"node {gone[0]} is"
@@ -187,7 +195,7 @@ def _knows_more(one: Hello, other: Hello) -> bool:
     The other one remembers its last views only: earlier ones do not count.
     """
     begin = other.history[0].d if other.history else 0
-    return any(begin < mark.d <= one.stable_d and mark not in other.history for mark in one.history)
+    return any(begin < mark.d <= one.stable_d and not _is_among(other.history, mark) for mark in one.history)
 
 
 def _seed(whole: list[Hello], others: list[Hello], majority: int) -> Hello | None:
@@ -303,7 +311,7 @@ def _has_all(mine: Hello, other: Hello, whole: list[Hello], unknown: set[int], m
     if other is mine or other.last_d <= mine.stable_d:
         return True
     last = other.last_view
-    if last is not None and last in mine.history[:-1]:
+    if last is not None and _is_among(mine.history[:-1], last):
         return True
     ours = {frame.last_d: frame for frame in mine.frames}
     # The same frame at the same position has the same past: a branch that leaves an event out has all later

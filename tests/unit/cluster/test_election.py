@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
+from msgspec.structs import replace
 
 from holdfast.broker.state import ViewMark
 from holdfast.cluster import Hello, Outcome, decide
@@ -185,6 +186,15 @@ ON = [VIEW, ViewMark(7, 10, (2, 3), 9, THREE)]
 def test_a_survivor_was_a_cluster_of_one(hellos: list[Hello], outcome: Outcome, node: int | None) -> None:
     """Its list counts, although it is not the configured one any more."""
     require_outcome(hellos, THREE, outcome, node)
+
+
+def test_an_older_program_went_through_the_same_views() -> None:
+    """It did not note the nodes with a vote."""
+    marks = [ViewMark(5, 1, THREE, 7, THREE), ViewMark(6, 8, THREE, 8, THREE)]
+    old = [replace(mark, votes=()) for mark in marks]
+    require_outcome([store(1, history=old), store(2, history=marks)], THREE, Outcome.ELECT, 1)
+    require_outcome([store(1, history=old[:1]), store(2, history=marks)], THREE, Outcome.ELECT, 2)
+    require_outcome([store(1, history=marks[:1]), store(2, history=old)], THREE, Outcome.ELECT, 2)
 
 
 def test_a_store_that_was_away_for_long_has_not_diverged() -> None:
