@@ -64,6 +64,8 @@ class Work:
             try:
                 seen = await self.look_once(broker)
             except Busy:  # this member is being updated, and does not have all ledgers yet
+                if broker.engine.ended is not None:
+                    raise broker.engine.ended from None  # it is lost, and will never have them
                 await broker.clock.sleep(0.05)
                 continue
             if before == [broker.admin._topic(topic).first for topic in TOPICS]:
