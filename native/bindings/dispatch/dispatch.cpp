@@ -283,6 +283,7 @@ void bind_looking(nb::class_<Dispatch>& table) {
         .def_prop_ro("scheduled_bytes",
                      [](const Dispatch& self) { return self.schedule().memory(); })
         .def_prop_ro("counted_entries", &Dispatch::counted_entries)
+        .def_prop_ro("counts_risen", &Dispatch::counts_risen)
         .def_prop_ro("filtered_entries", &Dispatch::filtered_entries)
         .def_prop_ro("replay_entries", &Dispatch::replay_entries)
         .def_prop_ro("to_replay", &Dispatch::to_replay)

@@ -16,9 +16,10 @@ inline std::vector<Run> Dispatch::held() const {
 inline std::vector<std::pair<u64, u32>> Dispatch::counts(u64 most) const {
     std::vector<std::pair<u64, u32>> all;
     counts_.each([&](u64 ordinal, u32 count) { all.emplace_back(ordinal, count); });
-    const auto kept = all.begin() + static_cast<std::ptrdiff_t>(std::min<u64>(most, all.size()));
-    std::nth_element(all.begin(), kept, all.end());  // a million may have counts
-    all.erase(kept, all.end());
+    if (all.size() > most) {
+        std::nth_element(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(most), all.end());
+        all.resize(most);
+    }
     std::sort(all.begin(), all.end());
     return all;
 }

@@ -455,6 +455,7 @@ class Dispatch {
     u64 pending_entries() const { return pending_.size() - pending_.delayed().entries; }
     u64 delayed_entries() const { return pending_.delayed().entries; }
     u64 counted_entries() const { return counts_.size(); }
+    u64 counts_risen() const { return risen_; }  // how often a count rose
     u64 filtered_entries() const { return filtered_; }
     u32 count_of(u64 ordinal) const {
         const u32 count = counts_.find(ordinal);
@@ -536,9 +537,8 @@ class Dispatch {
         handed.messages += messages;
     }
 
-    // A message that is returned at once, again and again, wraps 32 bits in days; it would count as
-    // new.
-    static void count_up(u32& count) { count += count < kRedeliveriesMax ? 1 : 0; }
+    // One that is returned at once, again and again, wraps 32 bits in days: it would count as new.
+    void count_up(u32& count) { ++risen_, count += count < kRedeliveriesMax ? 1 : 0; }
 
     void again(PendingList& list, u64 ordinal) {
         pending_.remove(list, ordinal);
@@ -591,7 +591,7 @@ class Dispatch {
     bool halted_ = false;
     Undelivered undelivered_;  // since a backward reset
     u64 reach_ = 0;            // the end of what was ever handed out
-    u64 filtered_ = 0;
+    u64 filtered_ = 0, risen_ = 0;
     double per_entry_ = 1.0;  // messages, smoothed
 };
 

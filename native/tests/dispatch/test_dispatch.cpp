@@ -326,6 +326,8 @@ static void test_hand_over() {
     using Counts = std::vector<std::pair<u64, u32>>;
     table.set_count(1, 7);
     CHECK(table.counts(10) == (Counts{{1, 7}, {2, 1}}) && table.counts(1) == (Counts{{1, 7}}));
+    table.set_count(0, 3);
+    CHECK(table.counts(2) == (Counts{{0, 3}, {1, 7}}) && table.counts_risen() == 1);
     table.reset(1);
     CHECK(table.held().empty() && table.counts(10).empty());
     const std::vector<Run> others{{0, 3}, {5, 9}};

@@ -126,6 +126,42 @@ def counts_survive(power: bool = False, closed: bool = False) -> None:
     world.close(broker)
 
 
+def counts_that_do_not_rise_are_not_looked_at() -> None:
+    """Deliveries beside entries with counts cost no look at these, of which there may be a million."""
+    world = SimWorld(nack_first_s=0.05)
+
+    async def work() -> Broker:
+        broker = await world.open()
+        async with broker.producer("orders") as producer, shared(broker) as consumer:
+            await producer.send(b"poison")
+            (poison,) = await arrived(consumer)
+            consumer.nack(poison, delay=0)
+            (again,) = await arrived(consumer)
+            (topic,) = broker.topics.values()
+            dispatcher: Any = topic.dispatcher_of(topic.state.subscriptions["billing"])
+            tenure = dispatcher.tenure
+            note, looks = tenure._note_counts, 0
+
+            def looked() -> None:
+                nonlocal looks
+                looks += 1
+                note()
+
+            tenure._note_counts = looked
+            for _ in range(5):
+                await producer.send(b"good")
+                (each,) = await arrived(consumer)
+                await consumer.ack(each, receipt=True)
+            assert looks == 0, "no count has risen"
+            consumer.nack(again, delay=0)
+            assert [each.redelivery_count for each in await arrived(consumer)] == [2]
+            assert looks == 1
+            assert topic.state.subscriptions["billing"].counts == {poison.ordinal: 2}
+        return broker
+
+    world.close(world.run(work()))
+
+
 def latest_ns(trio: Trio) -> int:
     """Return the time of the clock that is most ahead."""
     return max(each.log_time_now() for each in trio.brokers.values())

@@ -133,6 +133,8 @@ class Tenure:
         self._asking = False
         self._looking = False
         self._counting: asyncio.TimerHandle | None = None
+        self._noted = 0
+        """How often counts had risen when they were noted; -1: all are to be noted again."""
         self._closed = False
 
     def serve(
@@ -207,6 +209,7 @@ class Tenure:
         self.standing = "owner"
         self._learn(self.subscription.reset_number, sorted(self.subscription.counts.items()))
         self._gave = self._turn_over = self._asking = False
+        self._noted = -1 if self._table.counted_entries else self._table.counts_risen
         if not (again and self._table.single):  # then nothing changes: the active consumer goes on
             self._hashes = hashes
             self._served.take(elsewhere, hashes)
@@ -227,7 +230,7 @@ class Tenure:
 
     def looked(self) -> bool:
         """Do what is due after any change here; return whether this member dispatches."""
-        if self._counting is None and self._table.counted_entries and self.standing == "owner":
+        if self._counting is None and self._table.counts_risen != self._noted and self.standing == "owner":
             self._counting = asyncio.get_running_loop().call_later(COUNTS_S, self._note_counts)
         if self._members() > 1 and not self._closed:
             if self.standing == "owner":
@@ -242,11 +245,14 @@ class Tenure:
         self._counting = None
         if self._closed or self.standing != "owner":
             return  # a release or a return has carried them
-        known = self.subscription.counts
+        self._noted, known = self._table.counts_risen, self.subscription.counts
         counts = [each for each in self._table.counts(COUNTS_MAX) if known.get(each[0], 0) < each[1]]
         if counts:
             number = self._served.reset_number
-            self._send(RedeliveryNote(self.subscription.id, number, counts), lambda: None)
+            self._send(RedeliveryNote(self.subscription.id, number, counts), self._not_noted)
+
+    def _not_noted(self) -> None:
+        self._noted = -1
 
     def part(self) -> None:
         """Pass on what only this member knows: its last consumer leaves.
