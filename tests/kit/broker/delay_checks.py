@@ -127,7 +127,7 @@ def counts_survive(power: bool = False, closed: bool = False) -> None:
 
 
 def counts_that_do_not_rise_are_not_looked_at() -> None:
-    """Deliveries beside entries with counts cost no look at these, of which there may be a million."""
+    """Deliver beside a counted entry: no count has risen, so none is looked at."""
     world = SimWorld(nack_first_s=0.05)
 
     async def work() -> Broker:

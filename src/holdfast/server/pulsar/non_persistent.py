@@ -353,7 +353,7 @@ class NonPersistentTopics:
         return len(producers) + len(consumers)
 
     def partitions_changed(self, notice: PartitionsChanged) -> None:
-        """End the partitions of a topic that was deleted, or the topic that has partitions now."""
+        """End topics that have partitions now, and the partitions of deleted topics."""
         self.changed(notice.name)
         for topic in list(self.topics.values()):
             found = partition_of(topic.name)
