@@ -162,11 +162,12 @@ def change(options: argparse.Namespace) -> int:
     asked = [name for name, value in options.values if value is None]
     found = http.get("/admin/v2/cluster/status")["options"]
     if unknown := sorted({*asked, *given} - found.keys()):
-        raise Usage(f"{unknown[0]!r} is not an option of the cluster; {near(unknown[0], list(found))}")
+        meant = near(unknown[0].removeprefix("broker."), list(found))
+        raise Usage(f"{unknown[0]!r} is not an option of the cluster; {meant}")
     if given:
         http.send("POST", "/admin/v2/cluster/options", given)
     found = http.get("/admin/v2/cluster/status")["options"]
-    if asked:
+    if asked or given:
         found = {name: value for name, value in found.items() if name in asked or name in given}
     return tell(options, found, "\n".join(f"{name:32} {json.dumps(value)}" for name, value in found.items()))
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from holdfast.cli.output import tell
 from holdfast.cli.parsing import Subparsers, bare_command, declare
 from holdfast.errors import Misuse, NotFound
-from holdfast.ledger import LIFE, LOCAL, LOCK
+from holdfast.ledger import FORMAT, INCOMPLETE, LIFE, LOCAL, LOCK
 from holdfast.ledger.copies import is_survivor, request_survivor, survey, withdraw_survivor
 from holdfast.system import SystemDisk
 
@@ -59,6 +59,8 @@ async def _survive(options: argparse.Namespace) -> int:
     whole = options.data.resolve().parent
     if options.data.resolve().name == LOCAL and (whole / LIFE).exists():
         raise Misuse(f"{options.data} has only the unreplicated topics of a node; name {whole} instead")
+    if not any((options.data / name).exists() for name in (FORMAT, INCOMPLETE)):  # nothing is written to it
+        raise Misuse(f"{options.data} cannot survive: it is empty; choose another node, or restore a backup")
     disk = SystemDisk(options.data)
     lock = await disk.lock(LOCK)  # its broker must not run
     try:
@@ -77,7 +79,7 @@ async def _choose(options: argparse.Namespace, disk: SystemDisk) -> int:
     facts = {"whole": whole, "position": str(found.position), "events": found.last_d}
     words = f"{options.data}: {found.last_d:,} events, the last at {found.position}"
     if not whole:
-        why = found.damage or ("it is empty" if found.fresh else "its copy of another node is incomplete")
+        why = found.damage or "its copy of another node is incomplete"
         raise Misuse(f"{options.data} cannot survive: {why}; choose another node, or restore a backup")
     if not options.yes:
         hint = CHOSEN if chosen else NOT_CHOSEN

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from holdfast.ledger.layout import (
         FILE_HEADER,
         FORMAT,
+        INCOMPLETE,
         LEDGERS,
         LIFE,
         LOCAL,
@@ -38,6 +39,7 @@ else:
             "layout": (
                 "FILE_HEADER",
                 "FORMAT",
+                "INCOMPLETE",
                 "LEDGERS",
                 "LIFE",
                 "LOCAL",
@@ -70,6 +72,7 @@ else:
 __all__ = [
     "FILE_HEADER",
     "FORMAT",
+    "INCOMPLETE",
     "LEDGERS",
     "LIFE",
     "LOCAL",

@@ -44,7 +44,10 @@ def cluster_member(config: Config) -> ClusterMember:
     Raises:
         BadConfiguration: the secret cannot be used.
         NotFound: the library of Corosync is not installed.
+        Misuse: the data directory is a file, or has other files.
     """
+    if config.data is not None:
+        Broker.require_directory(config.data)  # else the member would try again for ever
     from holdfast.group.cpg import CpgGroup, load_library  # a broker alone does not need Corosync
 
     load_library()
@@ -118,7 +121,8 @@ def waiting_words(member: ClusterMember, progress: bool = True) -> str:
         done = f"{status.received + status.kept:,} of {status.total:,} bytes" if progress else "its state"
         words.append(f"{done} from node {status.donor}")
     if status.waits_for:
-        words.append(f"waits for node {', '.join(map(str, status.waits_for))}")
+        nodes = "node" if len(status.waits_for) == 1 else "nodes"
+        words.append(f"waits for {nodes} {', '.join(map(str, status.waits_for))}")
     if status.reason:
         words.append(status.reason)
     return "; ".join(words)

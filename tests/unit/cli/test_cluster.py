@@ -113,6 +113,8 @@ def test_options(served: Member, capsys: pytest.CaptureFixture[str]) -> None:
     assert ("deduplication", "true") in [tuple(line.split()) for line in text.splitlines()]
     assert data["roll_entries"] == 77
     assert call(served, capsys, "options", "roll_entries")[1].split() == ["roll_entries", "77"]
+    assert sorted(data) == ["deduplication", "roll_entries"], "those that were named"
+    assert "did you mean roll_entries?" in call(served, capsys, "options", "broker.roll_entries=5")[2]
     assert call(served, capsys, "options", "rolls")[2].startswith("holdfast: 'rolls' is not an option")
     assert call(served, capsys, "options", "sync=always")[2].startswith("holdfast: 'sync' is not an option")
     status, _, error = call(served, capsys, "options", "roll_entries=78", "rolls=1")

@@ -62,6 +62,7 @@ def test_an_empty_directory_is_refused(cli: Cli, tmp_path: Path) -> None:
     assert "cannot survive: it is empty" in cli.complains(
         "cluster", "survive", "--data", str(cli.data), "--yes"
     )
+    assert list(cli.data.iterdir()) == [], "a directory that is none of a broker stays as it is"
 
 
 def test_the_unreplicated_part_of_a_directory_is_refused(cli: Cli, store: Path) -> None:
