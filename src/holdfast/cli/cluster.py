@@ -92,10 +92,11 @@ def status(options: argparse.Namespace) -> int:
 
 def status_lines(found: dict[str, Any]) -> list[str]:
     majority = "has a majority" if found["quorate"] else "NO MAJORITY: nothing is confirmed"
+    leader = f"the leader is node {found['leader']}" if found["leader"] else "no leader yet"
     lines = [
         f"cluster {found['cluster']}: view {found['view']}, {majority}",
         f"  here     member {found['member']}, owns {plural(found['ownedSubscriptions'], 'subscription')}",
-        f"  members  {found['members']}, the leader is node {found['leader'] or '-'}",
+        f"  members  {found['members']}, {leader}",
         f"  stable   {found['stable']}, delivered {found['delivered']}, held here {found['held']}",
     ]
     if found["note"]:

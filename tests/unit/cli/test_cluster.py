@@ -67,7 +67,7 @@ def test_a_minority_says_so() -> None:
     assert status_lines(found) == [
         "cluster c: view 3, NO MAJORITY: nothing is confirmed",
         "  here     member 1.1, owns 1 subscription",
-        "  members  1, the leader is node -",
+        "  members  1, no leader yet",
         "  stable   3:1, delivered 3:2, held here 3:1",
         "  note     waits for a majority",
         "  differs  roll_entries: the cluster has 5, the configuration here 7",
