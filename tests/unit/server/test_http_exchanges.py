@@ -58,6 +58,21 @@ def test_an_exchange_from_creation_to_deletion(http: HttpWorld) -> None:
     assert http.ask("GET", f"{X}/e1").status == 404
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("PUT", "/misspelt", {"kindd": "fanout"}),
+        ("PUT", "/misspelt", {"kind": "fanout", "alternates": "e1-dead"}),
+        ("POST", "/misspelt/bindings", {"topic": "red", "pattern": "*.red"}),
+    ],
+)
+def test_a_misspelt_field_is_refused(http: HttpWorld, method: str, path: str, body: dict[str, str]) -> None:
+    """Without it, the exchange has another kind or the binding no key: messages are dropped."""
+    found = http.ask(method, X + path, json=body)
+    assert (found.status, "unknown field" in found.reason) == (400, True)
+    assert "persistent://public/default/misspelt" not in http.get(X)
+
+
 def test_an_exchange_is_refused_as_a_topic(http: HttpWorld) -> None:
     http.done("PUT", f"{X}/e3")
     for method, path in (("GET", "/stats"), ("DELETE", ""), ("PUT", "/subscription/s"), ("POST", "/purge")):

@@ -34,7 +34,7 @@ class ExchangeBody(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     alternate: str | None = None
     """The exchange that takes what no binding matches."""
     unreplicated: bool = False
-    """Stored and shown; it has no effect yet."""
+    """The member of a cluster that is asked alone has it."""
     deduplication: bool | None = None
 
 
