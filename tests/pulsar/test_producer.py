@@ -120,6 +120,18 @@ def test_deduplication_of_chunks(client: Any, topic: str) -> None:
 
 
 @program
+def test_a_message_that_is_never_accepted(client: Any, topic: str) -> None:
+    """Its producer is fenced, else the client would send it again and disturb all others."""
+    for name in (topic, f"non-persistent://public/default/{topic}"):
+        other = client.create_producer(f"{topic}-other")
+        producer = client.create_producer(name, initial_sequence_id=-5)
+        refused(pulsar.ProducerFenced, lambda producer=producer: producer.send(b"x"))  # type: ignore[misc]
+        other.send(b"y")
+        client.create_producer(name).send(b"z")
+        other.close()
+
+
+@program
 def test_a_terminated_topic(client: Any, topic: str, admin: Any) -> None:
     producer = client.create_producer(topic, send_timeout_millis=2000)
     consumer = client.subscribe(topic, "s")

@@ -42,6 +42,9 @@ LOG = Log("holdfast.wire")
 READ_BYTES = 256 << 10
 """The most bytes read from a connection at once."""
 
+UNROUTABLE_MAX = 1000
+"""Producers that are remembered because their messages are refused."""
+
 LOOK_S = 1.0
 """Interval of the checks for silent connections, and for those without CONNECT."""
 
@@ -77,8 +80,8 @@ class Server(Listening):
         self.connections: set[Connection] = set()
         self.producers: dict[int, WireProducer] = {}
         """By session."""
-        self.unroutable: dict[tuple[int, str], str] = {}
-        """Why an exchange cannot route messages of a producer, by exchange and name.
+        self.unroutable: dict[tuple[int | str, str], str] = {}
+        """Why messages of a producer are refused, by topic (of a non-persistent one its name) and producer.
 
         Clients send refused messages again without end. Such a producer is fenced when it returns."""
         self.attached: dict[Dispatcher, dict[WireConsumer, None]] = {}
@@ -177,6 +180,11 @@ class Server(Listening):
             self.non_persistent.tick(now)
 
     # -- for connections -------------------------------------------------------------------------------
+
+    def give_up(self, topic: int | str, producer: str, reason: str) -> None:
+        """Fence a producer when it returns: its client would send a refused message again, without end."""
+        if len(self.unroutable) < UNROUTABLE_MAX:
+            self.unroutable[topic, producer] = reason
 
     def wait_for_room(self) -> None:
         """Stop reading from producers until the disk has caught up."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from holdfast._core import encode_receipts
 from holdfast.broker import SubscriptionType
-from holdfast.errors import Unsupported
+from holdfast.errors import Fenced, Unsupported
 from holdfast.names import checked_name
 from holdfast.protocol import pulsar_pb2 as pb
 from holdfast.server.budget import SESSION_BYTES
@@ -76,6 +76,9 @@ class Passing:
         size = SESSION_BYTES + commands.require_properties(on, command.metadata, "a producer")
         on.server.budget.require(size, "a producer")
         topic = self._topic(command.topic, "produce")
+        given_up = on.server.unroutable.pop((topic.name, name), None)
+        if given_up is not None and command.epoch > 0:
+            raise Fenced(given_up)
         producer = PassingProducer(on, command, topic, name)
         topic.open(producer)
         _note_schema(topic, command)
@@ -178,12 +181,15 @@ class Passing:
         producer.meter.dropped += producer.topic.meter.dropped - before
         self._on.send(encode_receipts(id, sequences, 0, first))
 
-    def refused(self, id: int, sequence: int, reason: Refused, failed: bool) -> bool:  # noqa: A002
+    def refused(self, id: int, sequence: int, reason: Refused, failed: bool, final: bool) -> bool:  # noqa: A002
         """Answer a SEND that the reader refused; return whether its producer is one of these."""
-        if id not in self.producers:
+        producer = self.producers.get(id)
+        if producer is None:
             return False
         commands.tell_refused(self._on, "message refused", reason, producer=id)
         self._on.send(commands.send_error(id, sequence, reason))
+        if final:
+            self._on.server.give_up(producer.topic.name, producer.name, str(reason))
         if failed:
             self.close_producer(id)
         return True

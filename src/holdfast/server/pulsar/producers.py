@@ -48,10 +48,7 @@ _ACCESS: dict[int, Access] = {
 NOWHERE = MessageId(0, 0)
 """The first id of a run of duplicates: their receipts have no id."""
 
-UNROUTABLE_MAX = 1000
-"""Producers that are remembered because an exchange cannot route a message, or a policy does not allow it."""
-
-CHECKSUM, DELAY, SIZE = 1, 5, 6
+CHECKSUM = 1
 _REFUSALS = {
     CHECKSUM: Refused(pb.ChecksumError, "the checksum does not match the message; nothing was published"),
     3: Refused(
@@ -60,15 +57,17 @@ _REFUSALS = {
         "published",
     ),
     4: Refused(pb.NotAllowedError, "transactions are not supported; nothing was published"),
-    DELAY: Refused(
+    5: Refused(
         pb.NotAllowedError,
         "the message's delay is longer than the topic's policy delayed_most_s allows; nothing was published",
     ),
-    SIZE: Refused(
+    6: Refused(
         pb.NotAllowedError,
         "the message is larger than the topic's policy message_bytes_max allows; nothing was published",
     ),
 }
+_FINAL = _REFUSALS.keys() - {CHECKSUM}
+"""Refusals that a message meets again when its client repeats it."""
 _NO_SPACE = Refused(pb.PersistenceError, "the broker's disk is full; nothing was published")
 
 
@@ -408,19 +407,20 @@ class Producers:
     def refused(self, producer_id: int, sequence: int, code: int) -> None:
         """Answer a SEND that the reader refused."""
         reason = _REFUSALS.get(code, _NO_SPACE)
-        if self._on.passing.refused(producer_id, sequence, reason, failed=code != CHECKSUM):
+        failed, final = code != CHECKSUM, code in _FINAL
+        if self._on.passing.refused(producer_id, sequence, reason, failed, final):
             return
         producer = self._open.get(producer_id)
         if producer is None or producer.failed:
             return  # closed before; the client is notified of that
-        if code != CHECKSUM:  # after which the client skips the message and continues
+        if failed:  # not a wrong checksum, after which the client skips the message and continues
             producer.failed = True
             self._on.reader.drop_producer(producer.id)
             self.held.drop(producer.id)
         commands.tell_refused(
             self._on, "message refused", reason, topic=producer.topic.name, producer=producer.name
         )
-        if code in (DELAY, SIZE):
+        if final:
             self._give_up(producer, str(reason))
         answer = commands.send_error(producer_id, sequence, reason)
         if producer.under_way and producer.last is not None:  # after the receipts of earlier messages
@@ -430,8 +430,7 @@ class Producers:
 
     def _give_up(self, producer: WireProducer, reason: str) -> None:
         """Fence the producer at its next attempt: its client would resend without end."""
-        if len(self._on.server.unroutable) < UNROUTABLE_MAX:
-            self._on.server.unroutable[producer.topic.id, producer.name] = reason
+        self._on.server.give_up(producer.topic.id, producer.name, reason)
 
     def _fail(self, producer: WireProducer, sequence: int, error: BaseException) -> None:
         if producer.failed:
