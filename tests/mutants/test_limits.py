@@ -137,10 +137,10 @@ def test_ids_are_checked_where_they_are_given() -> None:
 def narrow_epoch(patch: Patch) -> None:
     """An epoch of a consumer has 63 bits."""
 
-    def encode(consumer_id: int, batch: Any, epoch: int | None = None) -> bytes:
+    def encode(consumer_id: int, batch: Any, epoch: int | None = None, partition: int | None = None) -> bytes:
         if epoch is not None and epoch > NUMBER_MAX:
             raise TypeError("incompatible function arguments")
-        return encode_deliveries(consumer_id, batch, epoch)
+        return encode_deliveries(consumer_id, batch, epoch, partition)
 
     patch.setattr(sink, "encode_deliveries", encode)
 
