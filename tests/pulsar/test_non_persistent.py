@@ -109,6 +109,9 @@ def test_misuse(client: Any, topic: str) -> None:
     other = pulsar.ProducerAccessMode
     refused(pulsar.NotAllowedError, lambda: client.create_producer(name, access_mode=other.WaitForExclusive))
     refused(pulsar.ProducerFenced, lambda: client.create_producer(name, access_mode=other.Exclusive))
+    alone = client.create_producer(f"{name}-alone", access_mode=other.Exclusive)
+    refused(pulsar.ProducerBusy, lambda: client.create_producer(f"{name}-alone"))
+    assert alone.is_connected()
     refused(pulsar.TopicNotFound, lambda: client.create_producer("non-persistent://no/where/x"))
     refused(pulsar.InvalidTopicName, lambda: client.create_producer("odd://public/default/x"))
     consumer = client.subscribe(name, "s")

@@ -117,12 +117,14 @@ def test_clients_that_exclude_each_other() -> None:
     found.open(producer("p"))
     with pytest.raises(Busy, match="a producer 'p' already"):
         found.open(producer("p"))
-    with pytest.raises(Fenced, match="one is exclusive"):
+    with pytest.raises(Fenced, match="has other producers; close them, or open this one as Shared"):
         found.open(producer("q", exclusive=True))
     alone = NonPersistentTopic("x", 0.0)
     alone.open(producer("p", exclusive=True))
-    with pytest.raises(Fenced, match="one is exclusive"):
+    with pytest.raises(Busy, match="has the exclusive producer 'p'; close it first"):
         alone.open(producer("q"))
+    with pytest.raises(Fenced, match="has other producers"):
+        alone.open(producer("r", exclusive=True))
 
 
 def test_only_the_owner_serves_a_topic() -> None:

@@ -211,13 +211,15 @@ class NonPersistentTopic:
         """Add a producer.
 
         Raises:
-            Busy: the name is taken.
-            Fenced: it or another producer is exclusive.
+            Busy: the name is taken, or another producer is exclusive.
+            Fenced: it is to be exclusive, and there are others.
         """
         if any(each.name == producer.name for each in self.producers):
             raise Busy(f"{self.name} has a producer {producer.name!r} already; use another name")
-        if self.producers and (producer.exclusive or self.producers[0].exclusive):
-            raise Fenced(f"{self.name} has other producers, and one is exclusive; close them first")
+        if self.producers and producer.exclusive:
+            raise Fenced(f"{self.name} has other producers; close them, or open this one as Shared")
+        if self.producers and self.producers[0].exclusive:
+            raise Busy(f"{self.name} has the exclusive producer {self.producers[0].name!r}; close it first")
         self.producers.append(producer)
 
     def join(self, consumer: PassingConsumer, now: float) -> None:
