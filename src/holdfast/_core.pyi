@@ -1085,7 +1085,7 @@ def encode_receipts(
 def encode_deliveries(
     consumer_id: int, batch: Batch, consumer_epoch: int | None = None, partition: int | None = None
 ) -> bytes:
-    """Return the MESSAGE frames of a batch; `partition` is the index of a topic that is one."""
+    """Return the MESSAGE frames of a batch; `partition` is the index of its topic."""
 
 def frame_command(body: Buffer) -> bytes:
     """Return the frame of a serialised BaseCommand."""

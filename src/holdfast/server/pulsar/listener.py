@@ -182,7 +182,7 @@ class Server(Listening):
     # -- for connections -------------------------------------------------------------------------------
 
     def give_up(self, topic: int | str, producer: str, reason: str) -> None:
-        """Fence a producer when it returns: its client would send a refused message again, without end."""
+        """Fence a producer when it returns: its client would repeat a refused message."""
         if len(self.unroutable) < UNROUTABLE_MAX:
             self.unroutable[topic, producer] = reason
 
