@@ -302,7 +302,7 @@ def consumers_that_leave_together_cost_each_the_same(durable: bool, sub_type: in
 
 
 def patterns_are_compiled_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A pattern of 1 KiB may take 30 ms, and a client may send a thousand."""
+    """A pattern may take 30 ms, and a client may send a thousand."""
     threads, compile_ = list[str](), patterns._compiled
 
     def compiled(text: str) -> Any:
@@ -323,7 +323,7 @@ def patterns_are_compiled_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def one_client_is_closed_at_a_time_for_memory() -> None:
-    """A client gives back what it holds part by part; only with the last part there is room."""
+    """A client gives back its memory part by part, and room comes last."""
     budget, closed = Budget(90), list[int]()
 
     def close(number: int) -> None:

@@ -184,7 +184,7 @@ def test_a_tick_limits_the_looks() -> None:
 
 
 def test_messages_that_are_due_at_once_come_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A million with one delivery time do not stop the loop, nor does a long tick."""
+    """A million with one delivery time do not stop the loop."""
     monkeypatch.setattr(schedule, "LOOK_ENTRIES", 4)
     look, taken = schedule.Scheduling._look, list[int]()
 

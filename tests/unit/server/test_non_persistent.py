@@ -51,7 +51,7 @@ def test_consumers_that_do_not_read_are_left_out() -> None:
 
 @pytest.mark.parametrize("type_", ["shared", "failover"])
 def test_a_delivery_may_close_other_clients(type_: Any) -> None:
-    """Memory for clients has a limit, and the one that exceeds it is not always the one that is closed."""
+    """Memory for clients has a limit: a send may close others."""
 
     class Crowding(Attached):
         def deliver(self, number: int, messages: int, entry: bytes) -> None:

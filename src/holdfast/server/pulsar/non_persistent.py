@@ -148,9 +148,10 @@ class PassingSubscription:
             insort(self.consumers, consumer, key=lambda each: each.priority)
 
     def pass_on(self, number: int, messages: int, entry: bytes) -> bool:
-        """Hand an entry to a consumer that is ready, or count it as dropped; return whether one was.
+        """Hand an entry to a ready consumer, or count it as dropped; return which.
 
-        A delivery may close other clients: memory for clients has a limit. So the last consumer may be gone.
+        True: a consumer has it. A delivery may close other clients: memory for clients has a limit. So the
+        last consumer may be gone.
         """
         chosen = self._next() if self.consumers else None
         if chosen is None:
