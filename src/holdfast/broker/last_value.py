@@ -10,7 +10,7 @@ The table of keys is volatile. After a start it is read again from the entries t
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from holdfast.broker.batches import keys_of
 from holdfast.broker.events import Supersede
@@ -114,18 +114,21 @@ class LastValueTopics:
                 await self._submit(topic, gone)
             await asyncio.sleep(0)
 
-    async def _submit(self, topic: Topic, gone: list[int]) -> Any:
+    async def _submit(self, topic: Topic, gone: list[int]) -> None:
         ranges: list[tuple[int, int]] = []
         for ordinal in sorted(gone):
             if ranges and ranges[-1][1] == ordinal:
                 ranges[-1] = (ranges[-1][0], ordinal + 1)
             else:
                 ranges.append((ordinal, ordinal + 1))
+        dropped = False
         try:
-            return await self._broker.engine.submit(Supersede(topic.id, ranges))
-        except HoldfastError:
-            self._tables.pop(topic.id, None)  # it says that they are dropped: read again
-            raise
+            await self._broker.engine.submit(Supersede(topic.id, ranges))
+            known = self._broker.machine.state.thinned.get(topic.id)
+            dropped = known is not None and known.superseded.is_acked(gone[0])
+        finally:
+            if not dropped:  # refused, or the policy has ended; the table says that they are: read again
+                self._tables.pop(topic.id, None)
 
 
 def readable_keys(entry: bytes) -> list[str]:

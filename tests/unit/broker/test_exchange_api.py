@@ -9,6 +9,8 @@ import pytest
 
 from holdfast.broker import Broker
 from holdfast.broker.api.moving import Mover
+from holdfast.broker.events import Event, PolicySet, Supersede
+from holdfast.broker.state import Policies
 from holdfast.errors import Busy, Exists, Misuse, NotFound, Outdated
 from holdfast.ids import MessageId
 from tests.kit.broker.brokers import on_broker
@@ -266,7 +268,7 @@ def test_a_ring_keeps_the_newest(tmp_path: Path) -> None:
 
 
 def test_a_ring_that_compaction_keeps_is_quiet(tmp_path: Path) -> None:
-    """Entries behind the horizon of a view stay: housekeeping does not ask for them in vain."""
+    """Entries behind the horizon of a view stay, without an event in each turn."""
 
     async def work(broker: Broker) -> None:
         await broker.admin.create_topic("ring", ring_entries=3, roll_entries=2)
@@ -319,6 +321,36 @@ def test_a_last_value_topic_keeps_the_newest_of_each_key(tmp_path: Path) -> None
 
     on_broker(tmp_path, work)
     on_broker(tmp_path, again)
+
+
+def test_the_policy_ends_for_a_moment_before_a_drop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The drop had no effect, so it is submitted again with the policy."""
+
+    async def work(broker: Broker) -> None:
+        await broker.admin.create_topic("prices", last_value=True)
+        await broker.admin.create_subscription("prices", "s")
+        submit, id_ = broker.engine.submit, broker.topic("persistent://public/default/prices").id
+        refused = 0
+
+        def late(event: Event) -> Any:
+            nonlocal refused
+            if isinstance(event, Supersede) and not refused:
+                refused += 1
+                submit(PolicySet(id_, Policies(last_value=False), ["last_value"]))
+            return submit(event)
+
+        monkeypatch.setattr(broker.engine, "submit", late)
+        async with broker.producer("prices") as p:
+            for price in (b"1", b"2"):
+                await p.send(price, key="k")
+            await eventually(lambda: refused == 1)
+            await broker.settle()
+            assert await left(broker, "prices") == [b"1", b"2"]
+            await broker.admin.set_policies("prices", last_value=True)
+            await p.send(b"3", key="k")
+        await eventually(lambda: broker.admin.subscription_stats("prices", "s").backlog == 1)
+
+    on_broker(tmp_path, work)
 
 
 def test_a_batch_stays_until_each_of_its_keys_is_newer(tmp_path: Path) -> None:
