@@ -184,7 +184,7 @@ class BrokerCluster:
                 name: Difference(cluster=shared, here=own)
                 for name, (shared, own) in membership.differing().items()
             },
-            note=self._note() or updating_words(broker),
+            note="; ".join(filter(None, (updating_words(broker), self._note()))),
         )
 
     def members(self) -> list[MemberStatus]:

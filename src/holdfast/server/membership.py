@@ -126,3 +126,9 @@ def waiting_words(member: ClusterMember, progress: bool = True) -> str:
     if status.reason:
         words.append(status.reason)
     return "; ".join(words)
+
+
+def fetching_words(member: ClusterMember) -> str:
+    """Say why a member that serves cannot fetch a ledger; empty: it can."""
+    why = member.status().update
+    return f"the last ledger could not be fetched: {why}" if why else ""

@@ -30,7 +30,14 @@ from holdfast.server.flight.process import FlightProcess
 from holdfast.server.limits import raise_descriptor_limit
 from holdfast.server.listening import ListenOptions, bracketed, usable_host
 from holdfast.server.logs import log, logging_to
-from holdfast.server.membership import cluster_member, evict, facts_of, secret_of, waiting_words
+from holdfast.server.membership import (
+    cluster_member,
+    evict,
+    facts_of,
+    fetching_words,
+    secret_of,
+    waiting_words,
+)
 from holdfast.server.pulsar.listener import Server
 from holdfast.server.seldom import Seldom
 from holdfast.server.settings import Settings
@@ -140,7 +147,12 @@ class _Running:
                 broker = await self._join(member)
                 if broker is None:
                     break
-                view = BrokerCluster(broker, self._leave, functools.partial(self._evict, broker))
+                view = BrokerCluster(
+                    broker,
+                    self._leave,
+                    functools.partial(self._evict, broker),
+                    functools.partial(fetching_words, member),
+                )
                 await self._serve_broker(broker, member.lost(), view)
                 if not self._stop.is_set():
                     log.warning(

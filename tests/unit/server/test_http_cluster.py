@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
-from typing import Any
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from holdfast import __version__
 from holdfast.broker.membership import owner_of, owner_of_topic
+from holdfast.cluster import MemberStatus
 from holdfast.names import topic_name
+from holdfast.server import running
+from holdfast.server.cluster_view import BrokerCluster
+from holdfast.server.config import Config
+from holdfast.server.settings import Settings
 from tests.kit.broker.crowd import A, B, C
 from tests.kit.server.cluster_checks import LOOKUP, NAMES, Member, lookups_name_the_owner, member
 from tests.kit.server.wire_raw import Raw, Type
@@ -161,3 +169,46 @@ def test_members_that_are_not_known_yet() -> None:
         served.say("announce", B)
         urls = {world.get(f"{LOOKUP}/{name}")["brokerUrl"] for name in NAMES}
         assert urls == {"pulsar://node2:6650"}, "only a member that can serve"
+
+
+def test_the_program_tells_why_a_ledger_does_not_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The status of a member has the reason why it cannot fetch a ledger."""
+    member, told = FakeMember(), list[str]()
+
+    async def join(program: Any, member: object) -> object:
+        return SimpleNamespace()
+
+    async def serve(program: Any, broker: object, ends: Any, view: BrokerCluster) -> None:
+        ends.close()
+        told.append(view._note())
+        member.why = "ledger 5 of orders from node 2: Corrupt: it came damaged"
+        told.append(view._note())
+        program._stop.set()
+
+    monkeypatch.setattr(running, "cluster_member", lambda config: member)
+    monkeypatch.setattr(running._Running, "_join", join)
+    monkeypatch.setattr(running._Running, "_serve_broker", serve)
+    settings = cast(Settings, SimpleNamespace(config=Config(data=tmp_path)))
+
+    async def main() -> None:
+        await running._Running(settings, lambda: settings, 0.0, False)._serve_as_member()
+
+    asyncio.run(main())
+    assert told == ["", f"the last ledger could not be fetched: {member.why}"]
+
+
+class FakeMember:
+    """A member that serves."""
+
+    why = ""
+
+    def status(self) -> MemberStatus:
+        return MemberStatus("serving", update=self.why)
+
+    async def lost(self) -> str:
+        return "it left"
+
+    async def close(self, within_s: float) -> None:
+        """Nothing is open."""
