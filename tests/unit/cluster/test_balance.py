@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from holdfast.broker import Broker
 from holdfast.demo.cluster.balance import Account, account
+from holdfast.demo.cluster.breaking import Show
 
 TOPIC = [("a", 0), ("b", 0), ("a", 1), ("b", 1)]
 CONFIRMED = {"a": 2, "b": 2}
@@ -60,3 +65,17 @@ def test_what_is_lost_everywhere_is_seen() -> None:
     lost = account({"a": 3, "b": 2}, {1: TOPIC, 2: TOPIC, 3: TOPIC}, TOPIC)
     assert faults(lost) == SOUND | {"lost": 3}
     assert account(CONFIRMED, {}, []).lost == 4
+
+
+def test_an_end_before_the_first_message_is_no_fault(tmp_path: Path) -> None:
+    """Ctrl-C at the start: no member has the topic, or even a data directory."""
+    with Broker.open(tmp_path / "1", sync="os"):
+        pass
+    faults: list[str] = []
+    show: Any = SimpleNamespace(
+        brokers=SimpleNamespace(data=lambda node: tmp_path / str(node)), faults=faults
+    )
+    stored = {node: Show._stored(show, node) for node in (1, 2)}
+    assert (stored, faults) == ({1: [], 2: []}, [])
+    assert account({}, stored, []).balanced
+    assert not account({"a": 1}, stored, []).balanced
