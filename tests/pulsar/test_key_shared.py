@@ -13,6 +13,10 @@ from tests.kit.server.wire_programs import data_of, nothing_comes, restarted, te
 from tests.kit.server.wire_raw import Raw, Type, full
 from tests.kit.server.wire_world import ServerProcess, job_of, program, pulsar
 from tests.kit.server.wire_world import client as client_process
+from tests.kit.slices import pick
+
+CHURN_S = pick(test=0, nightly=150)
+"""Consumers come and go for this time before the server is killed."""
 
 
 def policy(*ranges: tuple[int, int], unordered: bool = False) -> Any:
@@ -353,12 +357,15 @@ def is_churned(admin: Any, topic: str) -> bool:
     return stats["pending"] > 0 and any(each["drained"] for each in stats["keys"].values())
 
 
+@pytest.mark.timeout(CHURN_S + 150)
 def test_order_under_churn_over_a_kill() -> None:
     """The server is killed while consumers join, leave and die, and returns."""
     own = ServerProcess()
     try:
-        runner, job = client_process(), job_of(churned_over_a_kill, own)
+        runner, job = client_process(), job_of(churned_over_a_kill, own, CHURN_S + 60)
         runner.begin(job)
+        killed = time.monotonic() + CHURN_S
+        until(lambda: time.monotonic() >= killed, CHURN_S + 20)
         until(lambda: tells(lambda: is_churned(own.admin, job["topic"])))
         own.restart(signal.SIGKILL)
         runner.finish(60)
