@@ -54,7 +54,7 @@ TAKERS = seeds("takers", test=12, nightly=400)
 
 @pytest.mark.parametrize("part", range(pick(test=4, nightly=40)))
 def test_messages_are_taken_beside_deliveries(part: int) -> None:
-    """I243, I68: takes, moves and rejects at all members, also of some messages of a batch."""
+    """I243, I68: takes, moves and rejects at all members, also of parts of batches."""
     delivered = out = 0
     for seed in TAKERS[part :: pick(test=4, nightly=40)]:
         world = takers.run(seed)

@@ -586,9 +586,8 @@ class Dispatcher(Acknowledging):
 
     def _damaged(self, error: Exception) -> None:
         """Report to active consumers that the next entry is damaged."""
-        for each in [*self._consumers.values()]:
-            if each.is_active:
-                each.endpoint.failed(error)
+        for each in [each for each in self._consumers.values() if each.is_active]:
+            each.endpoint.failed(error)
 
     def _acknowledged(self) -> None:
         self._looking.progress()

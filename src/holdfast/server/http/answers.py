@@ -422,7 +422,10 @@ class TenantBody(_Camel, kw_only=True, forbid_unknown_fields=True):
 
 
 class PolicyBody(_Camel, kw_only=True, forbid_unknown_fields=True):
-    """A policy as JSON. An unknown field is refused: a limit with a misspelt name would be none."""
+    """A policy as JSON.
+
+    An unknown field is refused: a limit with a misspelt name would be none.
+    """
 
 
 class Ring(PolicyBody, kw_only=True):

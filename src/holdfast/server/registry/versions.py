@@ -17,7 +17,7 @@ from holdfast.errors import IncompatibleSchema, NotFound, Outdated
 from holdfast.protocol import pulsar_pb2 as pb
 from holdfast.server.registry.compatibility import DEFAULT, require_compatible
 from holdfast.server.registry.definition import RECORDS, UNREGISTERED, identity, require_sound, shown
-from holdfast.system.disk import in_thread
+from holdfast.system import in_thread
 
 Answer = TypeVar("Answer")
 
