@@ -168,7 +168,7 @@ def test_each_option_stands_in_for_a_policy() -> None:
 
 
 def test_options_that_change_are_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All topics were looked through for each namespace: 4,000 of both stopped a broker for 4.6 s."""
+    """Each namespace had all topics looked through: 4,000 of both took 4.6 s."""
 
     async def work(broker: Broker) -> None:
         admin, told, looks = broker.admin, list[Notice](), list[Topic]()
@@ -188,7 +188,7 @@ def test_options_that_change_are_told_once(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_an_age_is_told_by_the_member_that_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a quota, or at a former owner, the last age that was seen grew for ever."""
+    """Without a quota, or at a former owner, the last age grew for ever."""
 
     async def work(broker: Broker) -> None:
         admin = broker.admin
