@@ -112,3 +112,24 @@ def test_a_refusal_after_a_deletion_names_the_version(tmp_path: Path) -> None:
                 await versions.add(broker, there, record(("x", "long")), by_producer=True)
 
     asyncio.run(main())
+
+
+def test_a_partition_with_messages_is_one_of_the_topic(tmp_path: Path) -> None:
+    """Partitions share their schemas: an empty one does not add a schema to the others."""
+
+    async def main() -> None:
+        async with Broker.open(tmp_path) as broker:
+            await broker.admin.create_partitioned_topic(NAME, 3)
+            parts = [await topic(broker, f"{NAME}-partition-{number}") for number in range(3)]
+            async with broker.producer(parts[1].name) as producer:
+                await producer.send(b"without a schema")
+            for each in (*parts, parts[0]):
+                with pytest.raises(IncompatibleSchema, match="no schema to compare"):
+                    await versions.admit_consumer(broker, each, ONE)
+            await broker.admin.create_partitioned_topic(f"{NAME}-new", 2)
+            for number in (1, 0):
+                there = await topic(broker, f"{NAME}-new-partition-{number}")
+                await versions.admit_consumer(broker, there, ONE)
+            assert len(there.schemas) == 1
+
+    asyncio.run(main())

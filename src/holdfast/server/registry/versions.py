@@ -207,7 +207,7 @@ async def admit_consumer(broker: Broker, topic: Topic, schema: pb.Schema) -> Non
     """
     if not has_definition(schema):
         return
-    if not topic.schemas_applying and _is_new(topic):
+    if not topic.schemas_applying and _is_new(broker, topic):
         await add(broker, topic, schema, by_producer=True)
         return
     if await _as_sent(broker, topic, schema) is not None:
@@ -224,7 +224,15 @@ async def admit_consumer(broker: Broker, topic: Topic, schema: pb.Schema) -> Non
     await compare(broker, topic, _LATEST.get(strategy, strategy), schema)
 
 
-def _is_new(topic: Topic) -> bool:
-    """Return whether a topic has no messages, schemas, producers and consumers."""
-    used = topic.producers or any(each.consumers for each in topic.subscriptions.values())
-    return not used and topic.ledgers.first == topic.ledgers.end and not topic.schemas
+def _is_new(broker: Broker, topic: Topic) -> bool:
+    """Return whether a topic has no messages, schemas, producers and consumers, in any partition."""
+    parent = broker.partitioned.parent(topic.name)
+    names = [topic.name] if parent is None else broker.partitioned.names(parent[0])
+    return not topic.schemas and not any(
+        _is_used(broker.topic(each)) for each in names if broker.has_topic(each)
+    )
+
+
+def _is_used(topic: Topic) -> bool:
+    clients = topic.producers or any(each.consumers for each in topic.subscriptions.values())
+    return bool(clients) or topic.ledgers.first != topic.ledgers.end
