@@ -103,6 +103,30 @@ def publishes_are_paced_after_a_restart(power: bool = False) -> None:
     alone(before, after, power=power)
 
 
+def the_shortest_periods_are_no_limit(power: bool = False) -> None:
+    """A period may be the smallest number above 0: what it allows is beyond every number."""
+    kinds = [f"{of}_rate" for of in ("dispatch", "subscription")]
+    values: dict[str, Any] = {f"{kind}_period_s": 5e-324 for kind in (*kinds, "subscribe_rate")}
+    values |= {f"{kind}_{of}": most for kind in kinds for of in ("messages", "bytes") for most in (1 << 62,)}
+
+    async def before(broker: Broker) -> None:
+        await broker.admin.create_topic("orders")
+        await broker.admin.create_subscription("orders", "s")
+        async with broker.consumer("orders", "s", type="shared"):  # it is served while they change
+            for of in ("messages", "bytes"):
+                some = {name: value for name, value in values.items() if not name.endswith(f"_{of}")}
+                await broker.admin.set_policies("orders", subscribe_rate=1, **some)
+            await broker.admin.set_policies("orders", **values)
+        await published(broker, "orders", 20)
+        assert await consumed(broker, "orders", 10) < 1
+        await broker.settle()
+
+    async def after(broker: Broker) -> None:
+        assert await consumed(broker, "orders", 10) < 1
+
+    alone(before, after, power=power)
+
+
 def lifted_rates_end_waits() -> None:
     """A rate that is removed or raised ends the waits at once."""
 

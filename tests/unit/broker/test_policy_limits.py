@@ -15,6 +15,7 @@ OVER_RESTARTS = [
     maximum_checks.unacknowledged_are_limited,
     rate_checks.publishes_are_paced_after_a_restart,
     rate_checks.deliveries_are_paced_after_a_restart,
+    rate_checks.the_shortest_periods_are_no_limit,
     backlog_checks.holds_and_lifts,
     backlog_checks.evicts,
     backlog_checks.holds_by_age,

@@ -14,6 +14,9 @@ from holdfast.system import Clock
 STEPS_S = 20
 """Reads per second at most of a subscription with a rate."""
 
+RATE_MOST = 1e18
+"""Tokens per second: more is the same. A period may be the smallest number above 0."""
+
 READ_MOST = 1000
 """Entries of one read, at any rate."""
 
@@ -32,7 +35,7 @@ class Bucket:
 
     def __init__(self, clock: Clock, messages: float, size: float, period_s: float = 1.0) -> None:
         """`messages` and `size` (bytes) in each period; 0: no limit."""
-        self.rates = (messages / period_s, size / period_s)
+        self.rates = _rates(messages, size, period_s)
         """Per second."""
         self.waits = 0
         """How often a taker had to wait."""
@@ -81,6 +84,10 @@ class Bucket:
         self.retired = True
         for each in self.sleeps or ():
             each.cancel()
+
+
+def _rates(messages: float, size: float, period_s: float) -> tuple[float, float]:
+    return min(messages / period_s, RATE_MOST), min(size / period_s, RATE_MOST)
 
 
 class Pace:
@@ -146,7 +153,7 @@ def replaced(known: Bucket | None, clock: Clock, messages: int, size: int, perio
             known.retire()
         return None
     if known is not None:
-        if known.rates == (messages / period_s, size / period_s):
+        if known.rates == _rates(messages, size, period_s):
             return known
         known.retire()
     return Bucket(clock, messages, size, period_s)
