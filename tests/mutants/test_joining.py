@@ -28,7 +28,7 @@ from tests.kit.cluster.members import (
     copy_while_files_go,
     copy_without_its_end,
     return_to_a_survivor,
-    survivor_whose_list_grows,
+    survivors_whose_list_grows,
 )
 from tests.kit.cluster.stores import (
     add_nodes,
@@ -83,9 +83,18 @@ def test_resume_after_a_heal_without_a_copy(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_store_that_was_served_alone_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     """Messages that a survivor confirmed alone are lost."""
-    monkeypatch.setattr(life, "require_shared", lambda mine, nodes: None)
+    monkeypatch.setattr(life, "require_shared", lambda *_: None)
+    for nodes, survivors in ((3, [1]), (5, [1, 2])):
+        with pytest.raises(pytest.fail.Exception):
+            survivors_whose_list_grows(nodes, survivors)
+
+
+def test_only_a_store_of_one_node_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Messages that two survivors of five confirmed are lost."""
+    monkeypatch.setattr(transfer, "knows_more", lambda mine, views: False)
+    survivors_whose_list_grows()
     with pytest.raises(pytest.fail.Exception):
-        survivor_whose_list_grows()
+        survivors_whose_list_grows(5, [1, 2])
 
 
 def test_apply_from_the_cut_and_not_from_the_copy(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,7 +167,7 @@ def test_added_nodes_that_count_among_holders(monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_survivor_alone_that_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(election, "_was_alone", election._was_single)
-    monkeypatch.setattr(life, "require_shared", lambda mine, nodes: None)  # it would see it, too
+    monkeypatch.setattr(life, "require_shared", lambda *_: None)  # it would see it, too
     with pytest.raises(Broken, match="confirmed and lost"):
         return_to_a_survivor()
 

@@ -26,7 +26,7 @@ from tests.kit.cluster.members import (
     power_off,
     return_to_a_survivor,
     serve_with,
-    survivor_whose_list_grows,
+    survivors_whose_list_grows,
     three,
     wipe,
 )
@@ -320,16 +320,17 @@ def test_a_node_that_was_served_alone_is_not_elected(monkeypatch: pytest.MonkeyP
             sim.loop.run_until_complete(serve_alone(disk, SimClock(sim.loop, 0)))
         for number in sim.nodes:
             sim.restart(number)
-        with pytest.raises(BadConfiguration, match="was served alone, and the others lack"):
+        with pytest.raises(BadConfiguration, match="was served by this node alone, and the others lack"):
             sim.run(5)
         wipe(world, 3)
         sim.restart(3)
         world.settle()
 
 
-def test_what_a_survivor_confirmed_alone_is_not_discarded_in_silence() -> None:
-    """I253: its directory is refused, and served when the administrator has emptied the others."""
-    survivor_whose_list_grows()
+@pytest.mark.parametrize(("nodes", "survivors"), [(3, [1]), (5, [1, 2])])
+def test_what_survivors_confirmed_is_not_discarded_in_silence(nodes: int, survivors: list[int]) -> None:
+    """I253: their directories are refused; they serve when the administrator has emptied the others."""
+    survivors_whose_list_grows(nodes, survivors)
 
 
 def test_a_broker_that_was_alone_becomes_the_seed_of_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:

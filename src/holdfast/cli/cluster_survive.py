@@ -19,9 +19,9 @@ of the nodes is gone for good. When its node starts, the members of its view tak
 over its state, also if it is not the most advanced one.
 
 THE RISK: messages and acknowledgements that were confirmed by other nodes, and
-had not reached this one, are lost. Nodes that come back later with such messages
-discard them, or wait for another choice. Use it only if those nodes, or their
-disks, do not come back.
+had not reached this one, are lost. Nodes that come back later discard such
+messages, or wait for another choice, or refuse to be replaced. Use it only if
+those nodes, or their disks, do not come back.
 
 A view needs a majority of cluster.nodes. If this node is alone, list only the
 remaining nodes there, on all of them. Without this choice such a list waits: it

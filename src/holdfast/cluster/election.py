@@ -180,7 +180,7 @@ def _diverged(whole: list[Hello]) -> Decision | None:
     This is possible only after an administrator chose a survivor, while others went on.
     """
     for one, other in itertools.combinations(whole, 2):
-        if _knows_more(one, other) and _knows_more(other, one):
+        if knows_more(one, other.history) and knows_more(other, one.history):
             return Decision(
                 Outcome.WAIT,
                 reason=f"nodes {one.node} and {other.node} went on without each other, and both confirmed "
@@ -189,13 +189,13 @@ def _diverged(whole: list[Hello]) -> Decision | None:
     return None
 
 
-def _knows_more(one: Hello, other: Hello) -> bool:
-    """Return whether a store knows a stable view that the other lacks.
+def knows_more(one: Hello, others: list[ViewMark]) -> bool:
+    """Return whether a store knows a stable view that another one, of these views, lacks.
 
     The other one remembers its last views only: earlier ones do not count.
     """
-    begin = other.history[0].d if other.history else 0
-    return any(begin < mark.d <= one.stable_d and not _is_among(other.history, mark) for mark in one.history)
+    begin = others[0].d if others else 0
+    return any(begin < mark.d <= one.stable_d and not _is_among(others, mark) for mark in one.history)
 
 
 def _seed(whole: list[Hello], others: list[Hello], majority: int) -> Hello | None:

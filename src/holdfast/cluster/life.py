@@ -32,7 +32,7 @@ from holdfast.cluster.fullness import Fullness, is_for_room
 from holdfast.cluster.hello import Hello, hello_of
 from holdfast.cluster.peers import Channel, Link
 from holdfast.cluster.relay import Relay
-from holdfast.cluster.transfer import Progress, donate, fetch, require_same_cluster, require_shared
+from holdfast.cluster.transfer import Offer, Progress, donate, fetch, require_same_cluster, require_shared
 from holdfast.cluster.updating import Update
 from holdfast.errors import BadConfiguration, Closed, HoldfastError, Locked
 from holdfast.group import Group, Member
@@ -341,13 +341,13 @@ class ClusterMember:
                 return False
         return False
 
-    def _check(self, relay: Relay, mine: bytes | None) -> Callable[[bytes], bytes]:
+    def _check(self, relay: Relay, mine: bytes | None) -> Callable[[Offer], bytes]:
         """Return the last check before the directory is replaced; then its hello says so."""
         mark, require = relay.cut_mark(), require_same_cluster(mine)
 
-        def check(theirs: bytes) -> bytes:
-            require(theirs)
-            require_shared(self._hello, len(self._nodes))
+        def check(offer: Offer) -> bytes:
+            require(offer.cluster)
+            require_shared(self._hello, offer.views, len(self._nodes))
             cuts = [*self._hello.cuts, mark][-CUTS_KEPT:]
             self._hello = Hello(self._node, complete=False, cuts=cuts)
             return msgspec.msgpack.encode(cuts)

@@ -35,7 +35,9 @@ from msgspec.structs import replace
 from holdfast._core import crc32c
 from holdfast.broker import Broker
 from holdfast.broker.events import TransferMark
+from holdfast.broker.state import ViewMark
 from holdfast.broker.state_codec import sealed_ledgers
+from holdfast.cluster.election import knows_more
 from holdfast.cluster.hello import Hello
 from holdfast.cluster.peers import MESSAGE_MAX, QUIET_S, Channel
 from holdfast.cluster.relay import Relay
@@ -70,6 +72,8 @@ class Offer(msgspec.Struct, array_like=True, frozen=True, tag="offer"):
     cluster: bytes
     items: list[Item]
     token: bytes = b""
+    views: list[ViewMark] = []
+    """The last views of the donor; older programs do not tell them."""
 
 
 class Want(msgspec.Struct, array_like=True, frozen=True, tag="want"):
@@ -176,7 +180,7 @@ async def donate(broker: Broker | None, channel: Channel) -> None:
     store = broker.store
     with store.pin() as meta:
         items = await offer(store.disk, meta)
-        await _tell(channel, Offer(store.incarnation, items))
+        await _tell(channel, Offer(store.incarnation, items, views=broker.machine.state.history))
         sizes = {item.path: item.size for item in items}
         while True:
             message = await _hear(channel, Want | Tail, 600.0)  # type: ignore[arg-type]
@@ -297,12 +301,12 @@ async def fetch(
     relay: Relay,
     install: Install,
     progress: Progress,
-    check: Callable[[bytes], bytes],
+    check: Callable[[Offer], bytes],
 ) -> set[int]:
     """Replace the directory by a copy of the donor's, without sealed ledgers; return their numbers.
 
-    After an error, and while a ledger is missing, it is incomplete. `check` gets the cluster's id before
-    anything is changed. It raises, or returns the mark to write.
+    After an error, and while a ledger is missing, it is incomplete. `check` gets the offer before anything
+    is changed. It raises, or returns the mark to write.
 
     Raises:
         OSError: the connection or the disk failed, or the donor is quiet.
@@ -315,7 +319,7 @@ async def fetch(
     assert isinstance(first, Offer)
     if len(first.items) > OFFER_MAX or len(first.cluster) != 16:
         raise Corrupt("a member sent an offer that cannot be; update it")
-    await install.begin(check(first.cluster), first.cluster, [item.path for item in first.items])
+    await install.begin(check(first), first.cluster, [item.path for item in first.items])
     progress.total = sum(item.size for item in first.items)
     later = await _get_snapshot(channel, install, first.items, progress)
     for item in first.items:
@@ -425,18 +429,22 @@ def require_same_cluster(mine: bytes | None) -> Callable[[bytes], None]:
     return check
 
 
-def require_shared(mine: Hello, nodes: int) -> None:
-    """Refuse to replace a directory that was served alone.
+def require_shared(mine: Hello, views: list[ViewMark], nodes: int) -> None:
+    """Refuse to replace a directory that has confirmed messages which the donor lacks.
 
-    No other node has what it confirmed since.
+    That is possible only if a survivor was chosen, or a node was served outside of its cluster.
 
     Raises:
-        BadConfiguration: its last view had one node, and the cluster has more.
+        BadConfiguration: the last view here had one node, and the cluster has more. Or a view that is known
+            to be stable here is not among the donor's.
     """
     last = mine.last_view
-    if mine.complete and last is not None and len(last.nodes) == 1 < nodes:
+    if not mine.complete or last is None:
+        return
+    if len(last.nodes) == 1 < nodes or (views and knows_more(mine, views)):
+        where = f"nodes {', '.join(map(str, last.nodes))} alone" if len(last.nodes) > 1 else "this node alone"
         raise BadConfiguration(
-            "this directory was served alone, and the others lack what it confirmed; it is not overwritten. "
-            "To keep that, stop all nodes, and choose this one with `holdfast cluster survive`. "
+            f"this directory was served by {where}, and the others lack what it confirmed; it is not "
+            "overwritten. To keep that, stop all nodes, and choose this one with `holdfast cluster survive`. "
             "To discard it, use an empty directory"
         )

@@ -104,7 +104,7 @@ def publishes_are_paced_after_a_restart(power: bool = False) -> None:
 
 
 def the_shortest_periods_are_no_limit(power: bool = False) -> None:
-    """A period may be the smallest number above 0: what it allows is beyond every number."""
+    """A period may be the smallest number above 0: its rate is infinite."""
     kinds = [f"{of}_rate" for of in ("dispatch", "subscription")]
     values: dict[str, Any] = {f"{kind}_period_s": 5e-324 for kind in (*kinds, "subscribe_rate")}
     values |= {f"{kind}_{of}": most for kind in kinds for of in ("messages", "bytes") for most in (1 << 62,)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import pytest
@@ -164,32 +164,27 @@ def copy_from_a_donor_that_was_lost() -> None:
         world.sim.loop.run_until_complete(copy())
 
 
-def survivor_whose_list_grows() -> None:
-    """With the longer list old disks come back, and are a majority without it."""
-    with three() as world:
+def survivors_whose_list_grows(nodes: int = 3, survivors: Sequence[int] = (1,)) -> None:
+    """With the longer list old disks come back, and are a majority without them."""
+    with three(nodes=nodes) as world:
         sim = world.sim
         power_off(world)
-        world.configure([1])
+        world.configure(list(survivors))
         sim.loop.run_until_complete(request_survivor(SimDisk(sim.platter(1))))
-        sim.restart(1)
-        sim.run_until(lambda: sorted(world.brokers) == [1])
-        before = len(world.confirmed)
-        sim.run(1)
-        sim.crash(1)
-        confirmed = list(world.confirmed)
-        assert len(confirmed) > before
-        world.configure([1, 2, 3])
-        for number in (2, 3):
-            sim.restart(number)
-        sim.run_until(lambda: sorted(world.brokers) == [2, 3])
+        serve_with(world, *survivors)
+        power_off(world)
+        confirmed, others = list(world.confirmed), [each for each in sim.nodes if each not in survivors]
+        world.configure(sim.nodes)
+        serve_with(world, *others)
         sim.restart(1)
         with pytest.raises(BadConfiguration, match="holdfast cluster survive"):
             sim.run(5)
         sim.crash(1)
-        for number in (2, 3):  # the administrator empties them
+        for number in others:  # the administrator empties them, and chooses again
             wipe(world, number)
+        sim.loop.run_until_complete(request_survivor(SimDisk(sim.platter(1))))
         for number in sim.nodes:
             sim.restart(number)
         sim.run_until(lambda: sorted(world.brokers) == sim.nodes)
-        stored = sim.loop.run_until_complete(world.brokers[3].admin.examine(TOPIC, count=ALL))
+        stored = sim.loop.run_until_complete(world.brokers[others[0]].admin.examine(TOPIC, count=ALL))
         assert {bytes(each.data) for each in stored} >= set(confirmed)
