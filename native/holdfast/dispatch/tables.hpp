@@ -538,7 +538,10 @@ class Dispatch {
     }
 
     // One that is returned at once, again and again, wraps 32 bits in days: it would count as new.
-    void count_up(u32& count) { ++risen_, count += count < kRedeliveriesMax ? 1 : 0; }
+    void count_up(u32& count) {
+        ++risen_;
+        count += count < kRedeliveriesMax ? 1 : 0;
+    }
 
     void again(PendingList& list, u64 ordinal) {
         pending_.remove(list, ordinal);

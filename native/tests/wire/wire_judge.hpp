@@ -223,7 +223,7 @@ class WireJudge {
         u64 messages = 0;
         while (walk.next()) ++messages;
         CHECK(messages == handover.messages());
-        const Deliveries deliveries(handover, 3, 8);
+        const Deliveries deliveries(handover, 3, 8, 1);
         std::string out(deliveries.size(), '\0');
         deliveries.write(reinterpret_cast<u8*>(out.data()));
         std::size_t i = 0;
