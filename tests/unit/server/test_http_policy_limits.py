@@ -80,6 +80,28 @@ def test_a_quota_has_its_words(http: HttpWorld) -> None:
     assert http.get(f"{NS}/backlogQuotaMap") == {}
 
 
+def test_a_part_of_a_second_is_shown_as_a_limit(http: HttpWorld) -> None:
+    """An age of half a second was shown as none."""
+    topic = http.topic()
+    limits = {
+        "backlog_age_s": 0.5,
+        "dispatch_rate_messages": 5,
+        "dispatch_rate_period_s": 0.5,
+        "subscription_rate_messages": 5,
+        "subscription_rate_period_s": 1e-9,
+        "subscribe_rate": 5,
+        "subscribe_rate_period_s": 2.5,
+    }
+    http.done("POST", f"{topic}/limits", json=limits)
+    assert http.get(f"{topic}/backlogQuotaMap")["message_age"]["limitTime"] == 1
+    assert http.get(f"{topic}/stats")["backlogQuotaLimitTime"] == 1
+    for path, rate, period in (("dispatchRate", 10, 1), ("subscriptionDispatchRate", 5_000_000_000, 1)):
+        found = http.get(f"{topic}/{path}")
+        assert (found["dispatchThrottlingRateInMsg"], found["ratePeriodInSecond"]) == (rate, period)
+    found = http.get(f"{topic}/subscribeRate")
+    assert (found["subscribeThrottlingRatePerConsumer"], found["ratePeriodInSecond"]) == (6, 3)
+
+
 @pytest.mark.parametrize(
     ("type_", "body", "other"),
     [

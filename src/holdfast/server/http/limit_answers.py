@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Any
 
 import msgspec
@@ -78,16 +79,30 @@ def publish_policies(rate: PublishRate | None) -> dict[str, Any]:
     }
 
 
+def _in_whole_seconds(rate: int | None, period_s: float) -> int:
+    """Convert a rate to one of whole seconds, as Pulsar's are; −1: no limit.
+
+    Example:
+        >>> _in_whole_seconds(5, 0.5), _in_whole_seconds(5, 2.5), _in_whole_seconds(0, 2.5)
+        (10, 6, -1)
+    """
+    if not rate:
+        return -1
+    whole_s = math.ceil(period_s)
+    return rate if whole_s == period_s else max(1, int(min(MOST, rate * whole_s / period_s)))
+
+
 def dispatch_rate(policies: Policies, of: str) -> DispatchRate | None:
     """Convert the rate of a topic (`dispatch`) or of its subscriptions; None: not set."""
     values = policies.fields()
     messages, size = values[f"{of}_rate_messages"], values[f"{of}_rate_bytes"]
     if messages is size is None:
         return None
+    period_s = values[f"{of}_rate_period_s"] or 1
     return DispatchRate(
-        dispatch_throttling_rate_in_msg=int(messages or -1),
-        dispatch_throttling_rate_in_byte=int(size or -1),
-        rate_period_in_second=max(1, int(values[f"{of}_rate_period_s"] or 1)),
+        dispatch_throttling_rate_in_msg=_in_whole_seconds(messages, period_s),
+        dispatch_throttling_rate_in_byte=_in_whole_seconds(size, period_s),
+        rate_period_in_second=math.ceil(period_s),
     )
 
 
@@ -111,9 +126,10 @@ def subscribe_rate(policies: Policies) -> SubscribeRate | None:
     """Convert to Pulsar's form; None: not set."""
     if policies.subscribe_rate is None:
         return None
+    period_s = policies.subscribe_rate_period_s or 1
     return SubscribeRate(
-        subscribe_throttling_rate_per_consumer=policies.subscribe_rate or -1,
-        rate_period_in_second=max(1, int(policies.subscribe_rate_period_s or 1)),
+        subscribe_throttling_rate_per_consumer=_in_whole_seconds(policies.subscribe_rate, period_s),
+        rate_period_in_second=math.ceil(period_s),
     )
 
 
@@ -135,7 +151,7 @@ def quota_map(policies: Policies) -> dict[str, BacklogQuota]:
         action = action or "producer_request_hold"
         found[SIZE] = BacklogQuota(limit=size, limit_size=size, limit_time=-1, policy=action)
     if policies.backlog_age_s is not None:
-        seconds, action = int(policies.backlog_age_s) or -1, policies.backlog_age_action
+        seconds, action = math.ceil(policies.backlog_age_s) or -1, policies.backlog_age_action
         action = action or "producer_request_hold"
         found[AGE] = BacklogQuota(limit_size=-1, limit_time=seconds, policy=action)
     return found

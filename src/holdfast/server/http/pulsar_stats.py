@@ -5,6 +5,7 @@ An answer is computed in small steps, however many consumers, producers, ledgers
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -143,7 +144,7 @@ class Looks:
         age_s = found.oldest_s
         return {
             "backlog_quota_limit_size": found.backlog_bytes or -1,
-            "backlog_quota_limit_time": int(found.backlog_age_s) or -1,
+            "backlog_quota_limit_time": math.ceil(found.backlog_age_s) or -1,
             "oldest_backlog_message_age_seconds": -1 if age_s is None else int(age_s),
             "publish_rate_limited_times": found.publish_waits,
             "backlog_exceeded": bool(found.exceeded),
