@@ -253,6 +253,16 @@ def test_a_comparison_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
         require_compatible("FULL", [of("A")], of("B"))
 
 
+def test_what_a_default_calls_doc_is_no_comment() -> None:
+    """Another default is another schema: it decides what readers get."""
+    one, other, again = (
+        record(field("m", {"type": "map", "values": "string"}, default={"doc": each}, doc=comment))
+        for each, comment in (("a", "x"), ("b", "x"), ("a", "y"))
+    )
+    assert identity(one) != identity(other)
+    assert identity(one) == identity(again)
+
+
 def test_a_reader_that_has_an_alias() -> None:
     renamed = record(field("z", "int", aliases=["x"]))
     assert misfit(renamed, ONE) is None

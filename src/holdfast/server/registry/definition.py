@@ -226,9 +226,14 @@ def identity(schema: pb.Schema) -> tuple[int, object]:
 
 
 def _bare(tree: Any) -> Any:
-    """Return a definition without its comments."""
+    """Return a definition without its comments.
+
+    A default is a value: what it calls "doc" is not a comment.
+    """
     if isinstance(tree, dict):
         return {
-            name: _bare(part) for name, part in tree.items() if name != "doc" or not isinstance(part, str)
+            name: part if name == "default" else _bare(part)
+            for name, part in tree.items()
+            if name != "doc" or not isinstance(part, str)
         }
     return [_bare(part) for part in tree] if isinstance(tree, list) else tree
