@@ -57,6 +57,32 @@ def test_avro(client: Any, topic: str) -> None:
 
 
 @program
+def test_a_reader_with_a_schema(client: Any, topic: str) -> None:
+    """It gets values, each by the version of its writer; another schema is refused."""
+    from pulsar.schema import AvroSchema, Integer, Record, String
+
+    class Order(Record):  # type: ignore[misc]
+        name = String()
+
+    class Coloured(Record):  # type: ignore[misc]
+        name = String()
+        colour = String(default="grey", required_default=True)
+
+    class Numbered(Record):  # type: ignore[misc]
+        name = Integer(required=True)
+
+    Coloured.__name__ = Numbered.__name__ = "Order"
+    client.create_producer(topic, schema=AvroSchema(Order)).send(Order(name="nails"))
+    client.create_producer(topic, schema=AvroSchema(Coloured)).send(Coloured(name="screws", colour="red"))
+    start = pulsar.MessageId.earliest
+    reader = client.create_reader(topic, start, schema=AvroSchema(Coloured))
+    values = [reader.read_next(20_000).value() for _ in range(2)]
+    assert [(each.name, each.colour) for each in values] == [("nails", "grey"), ("screws", "red")]
+    other = partial(client.create_reader, topic, start, schema=AvroSchema(Numbered))
+    refused(pulsar.IncompatibleSchema, other)
+
+
+@program
 def test_protobuf_native(client: Any, topic: str) -> None:
     """The definition is a set of descriptors; another message is refused."""
     from google.protobuf.wrappers_pb2 import Int64Value, StringValue
