@@ -98,6 +98,7 @@ def test_pairs(http: HttpWorld) -> None:
         ({"type": "AVRO", "schema": "{"}, 422, "not valid as Avro"),
         ({"type": "STRING", "schema": "long"}, 422, "has no definition"),
         ({"type": "KEY_VALUE", "schema": "[]"}, 422, "as JSON"),
+        ({"type": "KEY_VALUE", "schema": r'{"key": "\ud800", "value": ""}'}, 422, "not Unicode"),
         ({"schema": ""}, 400, "type"),
     ],
 )

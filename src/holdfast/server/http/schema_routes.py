@@ -109,7 +109,10 @@ def _pair_data(body: SchemaBody) -> bytes:
     for side, part in (("key", key), ("value", value)):
         record = TYPES.get(body.properties.get(PART_TYPE.format(side), "")) in RECORDS
         data.append(json.dumps(part) if record and not isinstance(part, str) else str(part or ""))
-    return joined(*(each.encode() for each in data))
+    try:
+        return joined(*(each.encode() for each in data))
+    except UnicodeEncodeError:  # an escape is half of a surrogate pair
+        raise BadSchema("the definition of a KEY_VALUE schema is not Unicode") from None
 
 
 def _shown(version: int, schema: pb.Schema) -> SchemaAnswer:
