@@ -16,7 +16,7 @@ from holdfast.broker import (
     Topic,
     require_type,
 )
-from holdfast.errors import Busy, HoldfastError, Misuse, NotFound
+from holdfast.errors import Busy, Denied, HoldfastError, Misuse, NotFound
 from holdfast.formatting import plural
 from holdfast.ids import LATEST, MessageId
 from holdfast.names import checked_name, is_persistent
@@ -149,9 +149,14 @@ class Consumers:
         commands.require_properties(self._on, command.subscription_properties, "a subscription")
         who = f"{self._on.address.rpartition(':')[0]}/{command.consumer_name}/{command.consumer_id}"
         self._on.broker.limiting.admit_subscribe(topic, who)
-        if command.durable:
-            return await self._join_durable(command, topic, type_, keys)
-        return await self._join_volatile(command, topic, type_, keys)
+        join = self._join_durable if command.durable else self._join_volatile
+        consumer = await join(command, topic, type_, keys)
+        try:
+            self._on.authorize("consume", topic.name, command.subscription)  # again: the grant may have ended
+        except Denied:
+            consumer.detach()
+            raise
+        return consumer
 
     async def _join_durable(
         self,

@@ -88,6 +88,7 @@ class WireProducer:
         "metadata",
         "name",
         "opened_ns",
+        "schema_version",
         "session",
         "topic",
         "under_way",
@@ -107,6 +108,8 @@ class WireProducer:
         self.access: Access = _ACCESS[command.producer_access_mode]
         self.metadata = {each.key: each.value for each in command.metadata}
         self.opened_ns = connection.broker.clock.now_ns()
+        self.schema_version = b""
+        """The version of its schema; empty: it has none."""
         self.bucket: Bucket | None = None
         """The publish rate of its topic; None: it has none."""
         self.under_way = 0
@@ -191,21 +194,13 @@ class Producers:
             self._on.authorize("consume", full, command.initial_subscription_name)
         size = SESSION_BYTES + commands.require_properties(self._on, command.metadata, "a producer")
         self._on.server.budget.require(size, "a producer")
-        topic = await lookup.topic_for(self._on, command.topic, "produce")
-        broker.admit_now(0)  # a client that cannot publish is refused at once
-        if command.initial_subscription_name:
-            await broker.ensure_subscription(topic, command.initial_subscription_name, "earliest")
-        schema_version = await schemas.admit_producer(self._on, topic, command)
         name = command.producer_name or f"{broker.options.cluster}-{broker.random.token(6).hex()}"
-        unroutable = self._on.server.unroutable.pop((topic.id, name), None)
-        if unroutable is not None and command.epoch > 0:
-            raise Fenced(unroutable)
         try:
-            entered = await self._enter(command, topic, name)
-        except NotFound:  # it was deleted in this moment, as unused
-            topic = await lookup.topic_for(self._on, command.topic, "produce")
-            entered = await self._enter(command, topic, name)
+            topic, schema_version, entered = await self._admitted(command, name)
+        except NotFound:  # it was deleted in this moment, as unused: the new one needs all of it again
+            topic, schema_version, entered = await self._admitted(command, name)
         producer = WireProducer(self._on, command, topic, name, entered.session)
+        producer.schema_version = schema_version
         if entered.waiting:
             self._on.send(commands.producer_success(command.request_id, name, -1, None, ready=False))
         opened = await broker.sessions.exclusive(entered)
@@ -221,14 +216,27 @@ class Producers:
         self._on.server.producers[producer.session] = producer
         self._on.server.budget.hold(producer, size)
         self._take(producer)
-        return self._success(command, producer, opened.last_sequence, schema_version)
+        return self._success(command, producer, opened.last_sequence)
 
-    def _success(
-        self, command: pb.CommandProducer, producer: WireProducer, last: int, schema_version: bytes = b""
-    ) -> bytes:
+    async def _admitted(self, command: pb.CommandProducer, name: str) -> tuple[Topic, bytes, ProducerOpened]:
+        """Open a session on the topic, after its initial subscription and its schema are there."""
+        broker = self._on.broker
+        topic = await lookup.topic_for(self._on, command.topic, "produce")
+        broker.admit_now(0)  # a client that cannot publish is refused at once
+        if command.initial_subscription_name:
+            await broker.ensure_subscription(topic, command.initial_subscription_name, "earliest")
+        schema_version = await schemas.admit_producer(self._on, topic, command)
+        unroutable = self._on.server.unroutable.pop((topic.id, name), None)
+        if unroutable is not None and command.epoch > 0:
+            raise Fenced(unroutable)
+        return topic, schema_version, await self._enter(command, topic, name)
+
+    def _success(self, command: pb.CommandProducer, producer: WireProducer, last: int) -> bytes:
         epoch = None if producer.access == "shared" else producer.epoch
         return commands.producer_success(
-            command.request_id, producer.name, last, epoch, ready=True, schema_version=schema_version
+            *(command.request_id, producer.name, last, epoch),
+            ready=True,
+            schema_version=producer.schema_version,
         )
 
     async def _enter(self, command: pb.CommandProducer, topic: Topic, name: str) -> ProducerOpened:
