@@ -16,7 +16,7 @@ def plural(number: int, noun: str) -> str:
         return f"{number:,} {noun}"
     if noun.endswith("y") and noun[-2] not in "aeiou":
         return f"{number:,} {noun[:-1]}ies"
-    ending = "es" if noun.endswith(("s", "ch")) else "s"
+    ending = "es" if noun.endswith(("s", "ch", "sh")) else "s"
     return f"{number:,} {noun}{ending}"
 
 

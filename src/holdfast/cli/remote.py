@@ -7,12 +7,20 @@ block: a command does one thing at a time.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Any, Literal
 
 from holdfast import errors
 from holdfast._core import TopicMessage
-from holdfast.broker import AutoCreation, CompactionStats, LedgerStats, SubscriptionStats, TopicStats
+from holdfast.broker import (
+    AutoCreation,
+    CompactionStats,
+    DrainingHash,
+    LedgerStats,
+    SubscriptionStats,
+    TopicStats,
+)
 from holdfast.cli.positions import Place
 from holdfast.cli.remote_exchanges import RemoteExchanges
 from holdfast.cli.remote_http import Http, due_of, milliseconds, path_of, quoted, restored
@@ -380,4 +388,15 @@ def _subscription(name: str, found: dict[str, Any], cursor: dict[str, Any], last
         type=found.get("type", ""),
         consumers=tuple(each["consumerName"] for each in found.get("consumers", ())),
         diagnosis=found.get("diagnosis", ""),
+        scheduled=found.get("msgDelayed", 0),
+        draining=tuple(_draining(found)),
     )
+
+
+def _draining(found: dict[str, Any]) -> Iterator[DrainingHash]:
+    """Yield the hashes that drain at the consumers of a subscription, or at other members."""
+    at = [(each.get("drainingHashes", ()), each["consumerName"]) for each in found.get("consumers", ())]
+    for hashes, name in (*at, (found.get("drainingElsewhere", ()), "")):
+        for each in hashes:
+            counts = each["hash"], each["unackMsgs"], each["blockedAttempts"]
+            yield DrainingHash(*counts, each["waitingConsumer"], name or each["heldAt"])

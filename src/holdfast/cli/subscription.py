@@ -41,7 +41,7 @@ Counts entries and messages of a backlog: an entry can be a batch. Reads at most
 10,000 entries."""
 
 SHOWN = 5
-"""Names of consumers in the stats, at most."""
+"""Consumers, and hashes that drain, that the stats name at most."""
 
 
 def add(nouns: Subparsers) -> None:
@@ -194,6 +194,12 @@ def stats_lines(topic: str, found: SubscriptionStats) -> list[str]:
         f"  next          {found.read_position}",
         f"  resets        {found.reset_number}" + (", one under way" if found.under_revision else ""),
     ]
+    if found.scheduled:
+        lines.insert(2, f"  delayed       {plural(found.scheduled, 'entry')} until their delivery time")
+    if found.draining:
+        moves = [f"{each.hash} of {each.holder} for {each.waiting or 'none'}" for each in found.draining]
+        shown = ", ".join(moves[:SHOWN]) + (", …" if len(moves) > SHOWN else "")
+        served.append(f"  draining      {plural(len(moves), 'hash')}: {shown}")
     return lines + served + ([f"  state         {found.diagnosis}"] if found.diagnosis else [])
 
 

@@ -47,6 +47,11 @@ class Cli:
     def answer(self, *arguments: str, data: bytes = b"") -> Any:
         return json.loads(self.says(*arguments, "--json", data=data))
 
+    def ask(self, url: str) -> None:
+        """Ask a server from now on, in place of the directory."""
+        self.patch.delenv("HOLDFAST_DATA")
+        self.patch.setenv("HOLDFAST_SERVER", url)
+
     def answers(self, *arguments: str) -> list[Any]:
         return [json.loads(line) for line in self.says(*arguments, "--json").splitlines()]
 

@@ -22,6 +22,7 @@ from holdfast.group import Group
 from holdfast.server import Server, ServerOptions
 from holdfast.server.cluster_view import ClusterView
 from holdfast.server.http import HttpOptions, HttpServer
+from tests.kit.cli.data import Cli
 
 Answered = TypeVar("Answered")
 
@@ -179,3 +180,11 @@ def http() -> Iterator[HttpWorld]:
     """Share one server among all tests of a module: each creates its own topics."""
     with HttpWorld() as world:
         yield world
+
+
+@pytest.fixture(params=["directory", "server"])
+def holdfast(request: pytest.FixtureRequest, cli: Cli, http: HttpWorld) -> Cli:
+    """Call the commands on a directory, and on a server."""
+    if request.param == "server":
+        cli.ask(http.server.url)
+    return cli

@@ -50,6 +50,30 @@ def test_stats_of_delayed_messages(http: HttpWorld) -> None:
     assert found["delayedMessageIndexSizeInBytes"] > 0
 
 
+def test_commands_tell_what_is_delayed(http: HttpWorld, cli: Cli) -> None:
+    cli.ask(http.server.url)
+    name = http.topic(subscription="s").rpartition("/")[2]
+    stats = ("subscription", "stats", name, "s")
+
+    async def work() -> Any:
+        consumer = http.broker.consumer(name, "s", type="shared")
+        await consumer.open()
+        async with http.broker.producer(name) as p:
+            await p.send_many([b"later", b"as late"], deliver_after=100)
+            await p.send(b"now")
+        await consumer.receive(timeout=5)
+        return consumer
+
+    assert "delayed" not in cli.says(*stats)
+    consumer = http.run(work())
+    try:
+        assert (found := cli.answer(*stats))["scheduled"] == 2
+        assert found["backlog"] == 3
+        assert "\n  delayed       2 entries until their delivery time\n" in cli.says(*stats)
+    finally:
+        http.run(consumer.close())
+
+
 def test_a_delay_by_the_command(cli: Cli) -> None:
     produce = ("topic", "produce", "orders")
     cli.says("topic", "create", "orders")

@@ -11,9 +11,9 @@ from holdfast.errors import Denied
 from holdfast.server.http import HttpOptions
 from tests.kit.cli.data import Cli
 from tests.kit.cli.data import cli as cli
-from tests.kit.server.http_world import Elsewhere, HttpWorld, T, http
+from tests.kit.server.http_world import Elsewhere, HttpWorld, T, holdfast, http
 
-__all__ = ["http"]
+__all__ = ["holdfast", "http"]
 
 X = "/admin/v2/exchanges/public/default"
 
@@ -150,15 +150,6 @@ def test_both_ends_need_a_grant() -> None:
 
 
 # -- commands ------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(params=["directory", "server"])
-def holdfast(request: pytest.FixtureRequest, cli: Cli, http: HttpWorld) -> Cli:
-    """The commands on a directory, and on a server."""
-    if request.param == "server":
-        cli.patch.delenv("HOLDFAST_DATA")
-        cli.patch.setenv("HOLDFAST_SERVER", http.server.url)
-    return cli
 
 
 def test_commands_of_exchanges(holdfast: Cli, request: pytest.FixtureRequest) -> None:

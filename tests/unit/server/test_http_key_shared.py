@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.broker import KeyShared
+from tests.kit.cli.data import Cli
+from tests.kit.cli.data import cli as cli
 from tests.kit.server.http_world import HttpWorld, http
 
 __all__ = ["http"]
@@ -47,6 +49,39 @@ def test_stats_tell_which_hash_waits_for_whom(http: HttpWorld) -> None:
     assert (
         f"}} {stats['drainingHashesCount']}\n" in page.partition("holdfast_subscription_draining_hashes{")[2]
     )
+
+
+def test_commands_tell_which_hash_waits_for_whom(http: HttpWorld, cli: Cli) -> None:
+    cli.ask(http.server.url)
+    name = http.topic(subscription="s").rpartition("/")[2]
+    opened: list[Any] = []
+
+    async def join(consumer: str) -> None:
+        opened.append(http.broker.consumer(name, "s", type="key_shared", name=consumer))
+        await opened[-1].open()
+
+    async def work() -> None:
+        await join("one")
+        async with http.broker.producer(name) as producer:
+            for n in range(20):
+                await producer.send(b"1", key=f"key {n}")
+        held = 0
+        while held < 20:
+            held += len(await opened[0].receive_many(20, timeout=5))
+
+    http.run(work())
+    try:
+        stats = ("subscription", "stats", name, "s")
+        assert "draining" not in cli.says(*stats)
+        http.run(join("two"))
+        found = cli.answer(*stats)["draining"]
+        assert len(found) > 1
+        assert {(each["holder"], each["waiting"], each["entries"]) for each in found} == {("one", "two", 1)}
+        told = f"draining      {len(found)} hashes: {found[0]['hash']} of one for two, "
+        assert told in cli.says(*stats)
+    finally:
+        for each in opened:
+            http.run(each.close())
 
 
 def test_sticky_consumers_without_order(http: HttpWorld) -> None:

@@ -9,9 +9,9 @@ import pytest
 from holdfast.broker import KeyShared
 from tests.kit.cli.data import Cli
 from tests.kit.cli.data import cli as cli
-from tests.kit.server.http_world import HttpWorld, T, http
+from tests.kit.server.http_world import HttpWorld, T, holdfast, http
 
-__all__ = ["http"]
+__all__ = ["holdfast", "http"]
 
 FULL = "persistent://public/default/"
 
@@ -209,15 +209,6 @@ def test_all_partitions_are_terminated(http: HttpWorld) -> None:
 # -- commands ------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(params=["directory", "server"])
-def holdfast(request: pytest.FixtureRequest, cli: Cli, http: HttpWorld) -> Cli:
-    """The commands on a directory, and on a server."""
-    if request.param == "server":
-        cli.patch.delenv("HOLDFAST_DATA")
-        cli.patch.setenv("HOLDFAST_SERVER", http.server.url)
-    return cli
-
-
 def test_commands(holdfast: Cli) -> None:
     assert holdfast.says("topic", "create", "told", "--partitions", "2") == "told: created\n"
     assert "exists already" in holdfast.complains("topic", "create", "told", "--partitions", "2")
@@ -248,8 +239,7 @@ def test_commands(holdfast: Cli) -> None:
 
 
 def test_stats_of_a_subscription_tell_what_it_waits_for(cli: Cli, http: HttpWorld) -> None:
-    cli.patch.delenv("HOLDFAST_DATA")
-    cli.patch.setenv("HOLDFAST_SERVER", http.server.url)
+    cli.ask(http.server.url)
     topic = http.topic(1, "waiting").rpartition("/")[2]
     stats = ("subscription", "stats", topic, "waiting")
     assert "state         no consumers: 1 entry, and no consumer" in cli.says(*stats)

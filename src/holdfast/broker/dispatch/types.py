@@ -198,7 +198,7 @@ class DrainingHash:
     waiting: str
     """Name of the consumer that waits; empty: none has this hash."""
     holder: str = ""
-    """The other member whose consumers hold the entries; empty: a consumer here."""
+    """The consumer, or the other member, that holds the entries; empty: the consumer of these stats."""
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from holdfast.broker.dispatch.types import DispatcherStats
+    from holdfast.broker.dispatch.types import DispatcherStats, DrainingHash
     from holdfast.ledger import StoreStats
 
 
@@ -52,6 +52,10 @@ class SubscriptionStats:
     """The names of the attached consumers. (Of a server; otherwise in `dispatch`.)"""
     diagnosis: str = ""
     """Why no message is delivered, if none is. (Of a server; otherwise in `dispatch`.)"""
+    scheduled: int = 0
+    """Entries that are held back until their delivery time. (Of a server; otherwise in `dispatch`.)"""
+    draining: tuple[DrainingHash, ...] = ()
+    """Hashes of keys that wait for their former consumers. (Of a server; otherwise in `dispatch`.)"""
 
 
 @dataclass(frozen=True)
