@@ -206,7 +206,7 @@ class Limits:
     """Names, properties and schemas of topics and subscriptions in all."""
     partial_batches: int = at_least(1, 10_000)
     """Partially acknowledged batches of one subscription. Partial acknowledgements of further batches are
-    dropped until the whole batch is acknowledged."""
+    refused: such a batch is acknowledged as a whole."""
     stages: int = at_least(1, 10_000)
     """Stages open at once."""
     sinks: int = at_least(1, 100_000)

@@ -275,11 +275,14 @@ def batches(raw: Raw, topic: str, sizes: list[int]) -> list[Any]:
 
 def acknowledge(raw: Raw, id: Any, words: list[int], request: int = 5) -> Any:  # noqa: A002
     """Acknowledge a part of a batch; return the answer."""
-    part = pb.MessageIdData(ledgerId=id.ledgerId, entryId=id.entryId, ack_set=words)
-    raw.ack(part, request=request)
+    raw.ack(part_of(id, words), request=request)
     answer = raw.expect(Type.ACK_RESPONSE)
     assert not answer.HasField("error"), answer
     return answer
+
+
+def part_of(id: Any, words: list[int]) -> Any:  # noqa: A002
+    return pb.MessageIdData(ledgerId=id.ledgerId, entryId=id.entryId, ack_set=words)
 
 
 def acks_of(world: CostWorld, topic: str) -> Any:
@@ -315,6 +318,23 @@ def a_true_mask_of_a_large_batch_is_kept() -> None:
         assert acks_of(world, "t").count(1) == 0
 
 
+def every_mask_of_a_confirmed_request_counts() -> None:
+    """A client with large batches acknowledges parts of many of them at once."""
+    with CostWorld() as world:
+        raw = world.raw()
+        ids = batches(raw, "t", [2000] * 12)
+        words = [-2, *[-1] * 30, 0xFFFF]
+        raw.ack(*(part_of(each, words) for each in ids), request=5)
+        raw.ack(*(part_of(each, [-4, *words[1:]]) for each in ids), request=6)
+        for request in (5, 6):
+            answer = raw.expect(Type.ACK_RESPONSE)
+            assert (answer.request_id, answer.HasField("error")) == (request, False)
+        kept = acks_of(world, "t").pack()[2]
+        assert [int.from_bytes(mask, "little").bit_count() for _, mask in kept] == [1998] * 12
+        raw.tell(Type.PING)
+        raw.expect(Type.PONG)  # it is read again
+
+
 def a_seek_with_a_false_mask_keeps_nothing() -> None:
     with CostWorld() as world:
         raw = world.raw()
@@ -326,12 +346,17 @@ def a_seek_with_a_false_mask_keeps_nothing() -> None:
 
 
 def so_many_batches_are_acknowledged_in_part() -> None:
-    """Beyond that number a batch is acknowledged as a whole, or redelivered."""
+    """Beyond that number parts are refused, and the whole batch is acknowledged or redelivered."""
     with CostWorld(partial_batches=2) as world:
         raw = world.raw()
-        ids = batches(raw, "t", [3, 3, 3])
-        for number, each in enumerate(ids):
+        ids = batches(raw, "t", [3, 3, 3, 2000])
+        for number, each in enumerate(ids[:2]):
             acknowledge(raw, each, [0b110], number)
+        for id, words in ((ids[2], [0b110]), (ids[3], [-2, *[-1] * 30, 0xFFFF])):  # noqa: A001
+            raw.ack(part_of(id, words), request=5)
+            answer = raw.expect(Type.ACK_RESPONSE)
+            assert answer.error == pb.NotAllowedError
+            assert "limits.partial_batches" in answer.message
         acks = acks_of(world, "t")
         assert (acks.partial_count, acks.count(3)) == (2, 3)
         acknowledge(raw, ids[2], [])

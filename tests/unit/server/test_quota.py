@@ -53,6 +53,10 @@ def test_a_true_mask_of_a_large_batch_is_kept() -> None:
     checks.a_true_mask_of_a_large_batch_is_kept()
 
 
+def test_every_mask_of_a_confirmed_request_counts() -> None:
+    checks.every_mask_of_a_confirmed_request_counts()
+
+
 def test_a_seek_with_a_false_mask_keeps_nothing() -> None:
     checks.a_seek_with_a_false_mask_keeps_nothing()
 

@@ -22,7 +22,7 @@ from holdfast.broker import (
     messages_at,
     properties_size,
 )
-from holdfast.errors import HoldfastError, Outdated
+from holdfast.errors import HoldfastError, LimitReached, Outdated
 from holdfast.ids import MessageId
 from holdfast.protocol import pulsar_pb2 as pb
 from holdfast.server.budget import SESSION_BYTES
@@ -41,7 +41,7 @@ MASK_BITS = 1024
 """Messages in the longest mask that is stored unchecked: clients' batches have at most 1000 by default."""
 
 CHECKS_MAX = 4
-"""Longer masks of one consumer that are checked at once; each is in memory."""
+"""Longer masks of one consumer that are checked at once. If there are more, its client is not read."""
 
 DAMAGE_S = 60.0
 """Time for a consumer to acknowledge its messages before it is closed because the next entry is damaged."""
@@ -100,7 +100,8 @@ class WireConsumer:
         self._answered = False
         self._is_active: bool | None = None
         self._checking = 0
-        """Masks of acknowledgements that are being checked."""
+        """Masks of acknowledgements that are being checked, or wait for that."""
+        self._checks = asyncio.Semaphore(CHECKS_MAX)
 
     # -- joining and leaving ---------------------------------------------------------------------------
 
@@ -261,19 +262,21 @@ class WireConsumer:
         self, parts: Sequence[_Part], places: _Places, receipt: bool
     ) -> list[asyncio.Future[None] | None]:
         futures = list[asyncio.Future[None] | None]()
-        short = list[tuple[int, int]]()
+        short, long = list[tuple[int, int]](), dict[int, int]()
         for ledger, entry, _, still_open in parts:
             place = places.get(ledger)
             if place is not None and entry < place[1]:
+                ordinal = place[0] + entry
                 if still_open <= _SHORT:
-                    short.append((place[0] + entry, still_open))
+                    short.append((ordinal, still_open))
                 else:
-                    futures.append(self._ack_part(place[0] + entry, still_open, receipt))
-        room = self.connection.options.partial_batches - self.dispatcher.partial_batches
-        if short and room > 0:
-            kept = short[:room]
+                    long[ordinal] = long.get(ordinal, still_open) & still_open
+        room = max(0, self.connection.options.partial_batches - self.dispatcher.partial_batches)
+        if kept := short[:room]:
             futures.append(self.dispatcher.ack_all_but_many(kept, self.reset_number, receipt))
-        return futures
+        if len(short) > room:
+            futures.append(self._too_many(receipt))
+        return futures + [self._ack_part(ordinal, mask, receipt) for ordinal, mask in long.items()]
 
     def _ack_up_to(self, ids: AckIds, receipt: bool) -> list[asyncio.Future[None] | None]:
         """Acknowledge everything before an entry, and the entry or a part of it."""
@@ -299,30 +302,54 @@ class WireConsumer:
         """Acknowledge all messages of a batch except those of a mask.
 
         The batch's size is not known here, and clients may send a wrong one. So a long mask is compared with
-        the batch before it becomes durable. A mask above a limit is dropped: the whole batch is redelivered.
+        the batch before it becomes durable. Beyond a limit it is refused: the whole batch is redelivered.
         """
-        if self.dispatcher.partial_batches >= self.connection.options.partial_batches:
-            return None
+        if self._has_many_parts:
+            return self._too_many(receipt)
         if still_open.bit_length() <= MASK_BITS:
             return self.dispatcher.ack_all_but(ordinal, still_open, self.reset_number, receipt)
-        if self._checking >= CHECKS_MAX:
-            return None
         self._checking += 1
+        if self._checking > CHECKS_MAX:
+            self.connection.pause(f"masks of {self.id}")
         task = self.connection.loop.create_task(self._ack_checked(ordinal, still_open, receipt))
         task.add_done_callback(self._checked)
         return task
 
     async def _ack_checked(self, ordinal: int, still_open: int, receipt: bool) -> None:
-        size = await messages_at(self.topic, self.dispatcher.compacted, ordinal)
-        known = still_open & ((1 << size) - 1)
-        done = self.dispatcher.ack_all_but(ordinal, known, self.reset_number, receipt)
+        async with self._checks:
+            size = await messages_at(self.topic, self.dispatcher.compacted, ordinal)
+            if self._has_many_parts:
+                done: asyncio.Future[None] | None = self._too_many(receipt)
+            else:
+                known = still_open & ((1 << size) - 1)
+                done = self.dispatcher.ack_all_but(ordinal, known, self.reset_number, receipt)
         if done is not None:
             await done
 
     def _checked(self, task: asyncio.Task[None]) -> None:
         self._checking -= 1
+        if self._checking <= CHECKS_MAX:
+            self.connection.go_on(f"masks of {self.id}")
         if not task.cancelled():
             task.exception()  # retrieved, or asyncio would log it
+
+    @property
+    def _has_many_parts(self) -> bool:
+        return self.dispatcher.partial_batches >= self.connection.options.partial_batches
+
+    def _too_many(self, receipt: bool) -> asyncio.Future[None]:
+        """Refuse to acknowledge parts of further batches."""
+        most = self.connection.options.partial_batches
+        error = LimitReached(
+            f"{self.subscription!r} has parts of {most} batches acknowledged, the most that "
+            "limits.partial_batches allows; acknowledge whole batches, or raise the limit"
+        )
+        if not receipt:  # nothing tells the client
+            self._tell_refused(error)
+        refused: asyncio.Future[None] = self.connection.loop.create_future()
+        refused.set_exception(error)
+        refused.exception()  # retrieved, or asyncio would log it
+        return refused
 
     def _acknowledged(
         self, request: int, refused: HoldfastError | None, outcomes: Sequence[BaseException | None]
