@@ -23,6 +23,8 @@ _PART = re.compile(f"[^\x00-,/;<>-@\\[-\\^`{{-~{_NEVER}]+")
 """The characters of a tenant or namespace: those of Pulsar (letters, digits, `_.=:-`), and non-ASCII ones."""
 
 _PARTITION = re.compile(r"(.+)-partition-(0|[1-9][0-9]{0,8})", re.DOTALL)
+_NAMELESS = re.compile(r"(?:non-)?persistent://[^/]+/[^/]+/")
+"""A topic's full name without its last part."""
 
 NON_PERSISTENT = "non-persistent://"
 """Beginning of the full names of non-persistent topics."""
@@ -170,9 +172,11 @@ def partition_of(name: str) -> tuple[str, int] | None:
     Example:
         >>> partition_of("orders-partition-3"), partition_of("orders"), partition_of("orders-partition-03")
         (('orders', 3), None, None)
+        >>> partition_of("persistent://public/default/-partition-0") is None  # its topic has no name
+        True
     """
     found = _PARTITION.fullmatch(name)
-    return None if found is None else (found[1], int(found[2]))
+    return None if found is None or _NAMELESS.fullmatch(found[1]) else (found[1], int(found[2]))
 
 
 def checked_name(name: str, of: str) -> str:

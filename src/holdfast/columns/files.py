@@ -10,7 +10,6 @@ import bisect
 import contextlib
 import logging
 import os
-import re
 from collections.abc import Collection, Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
@@ -32,6 +31,7 @@ from holdfast.ledger.files import (
     table_path,
     view_path,
 )
+from holdfast.names import partition_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -53,7 +53,6 @@ STEPS_OF_ONE = 64
 """How many damaged entries in a row a search by time passes one by one; then in larger steps."""
 POINTS_MAX = 4096
 """Weights within ledgers are returned for about this many ordinals, at most about twice as many."""
-_PARTITION = re.compile(r"(.*)-partition-(0|[1-9][0-9]{0,8})")  # 007 is not a partition's number
 
 
 def topic_and_partition(name: str) -> tuple[str, int]:
@@ -65,8 +64,7 @@ def topic_and_partition(name: str) -> tuple[str, int]:
         >>> topic_and_partition("persistent://public/default/orders")
         ('persistent://public/default/orders', 0)
     """
-    found = _PARTITION.fullmatch(name)
-    return (found[1], int(found[2])) if found else (name, 0)
+    return partition_of(name) or (name, 0)
 
 
 def is_among(name: str, among: set[str]) -> bool:

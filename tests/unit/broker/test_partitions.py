@@ -11,12 +11,14 @@ from holdfast.broker import Broker
 from holdfast.broker.events import (
     AutoCreationSet,
     ExchangeCreate,
+    ExchangeDelete,
     NamespaceCreate,
     NamespaceDelete,
     PartitionsDelete,
     PartitionsSet,
     PartitionsSubscribe,
     PartitionsUnsubscribe,
+    PermissionSet,
     PolicySet,
     SchemaAdd,
     SubscriptionCreate,
@@ -27,6 +29,7 @@ from holdfast.broker.events import (
     partitions,
 )
 from holdfast.broker.partitions import PARTITIONS_MAX, AutoCreation
+from holdfast.broker.permissions import place_of
 from holdfast.broker.state import Policies
 from holdfast.errors import Busy, Exists, LimitReached, Misuse, NotFound, Terminated
 from holdfast.names import partition_name, topic_name
@@ -49,7 +52,25 @@ def names(rig: Rig) -> list[str]:
     return sorted(rig.state.names)
 
 
+ODD = ("-partition-0", "-partition-0-partition-0", "a/-partition-0", "/-partition-1", "x-partition-007", "/")
+"""Names that a topic can have, though they look like those of partitions."""
+
 # -- events --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_a_topic_of_any_name_can_be_deleted(name: str) -> None:
+    """Else the broker stops, and every member of its cluster, at each attempt."""
+    full, rig = topic_name(f"public/default/{name}"), Rig()
+    topic = rig.do(TopicCreate(full, TOKEN)).topic
+    place = place_of(full)
+    rig.do(PermissionSet(place, "reader", ["consume"]))
+    rig.do(TopicDelete(topic, force=True))
+    assert (names(rig), rig.state.permissions.topics) == ([], {})
+    rig.do(ExchangeDelete(rig.do(ExchangeCreate(full, TOKEN, "fanout")).topic))
+    rig.do(TopicCreate(full, TOKEN))
+    rig.do(NamespaceDelete("public/default", force=True))
+    assert names(rig) == []
 
 
 def test_one_event_creates_all_partitions() -> None:

@@ -11,10 +11,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from holdfast.errors import HoldfastError
-from holdfast.names import TopicName, is_persistent
+from holdfast.names import TopicName, is_persistent, partition_of
 from holdfast.server.config import Action, Authorization
-
-_PARTITION = re.compile(r"(.+)-partition-\d+")
 
 
 @dataclass(frozen=True)
@@ -146,5 +144,5 @@ def _place(topic: str) -> tuple[str, str, str] | None:
         tenant, namespace, name = TopicName.parse(full)
     except HoldfastError:
         return None  # not a topic name, so without grants
-    partition = _PARTITION.fullmatch(name)
-    return tenant, namespace, partition[1] if partition else name
+    partition = partition_of(name)
+    return tenant, namespace, partition[0] if partition else name
