@@ -106,6 +106,14 @@ def test_a_topic_that_is_created_meanwhile_is_ready_at_once() -> None:
         assert world.lacking() > 0
 
 
+def test_an_update_that_is_dropped_with_its_loop_is_no_fault(caplog: pytest.LogCaptureFixture) -> None:
+    with updating() as world:
+        world.restart_slowly()
+        world.until_small()
+        assert world.lacking() > 0
+    assert [each for each in caplog.records if each.levelname == "ERROR"] == []
+
+
 def test_a_lookup_leads_to_a_member_that_is_ready() -> None:
     with updating() as world:
         world.restart_slowly()

@@ -237,11 +237,12 @@ class Update:
         getting = self._getting = loop.create_task(self._get_files(channel, topic, info), name="ledger")
         try:
             await asyncio.wait({getting})
+        except asyncio.CancelledError:
+            getting.cancel()
+            await asyncio.gather(getting, return_exceptions=True)
+            raise
         finally:
             self._getting = None
-            if not getting.done():
-                getting.cancel()
-                await asyncio.gather(getting, return_exceptions=True)
         if getting.cancelled():
             raise PeerDied(f"member {self._donor} has left the cluster; the next one is asked")
         getting.result()
