@@ -27,7 +27,7 @@ from pathlib import Path
 import pytest
 
 from tests.kit import kept
-from tests.kit.broker import cluster, dispatch_storm, exchange_cluster, movers, owners
+from tests.kit.broker import cluster, dispatch_storm, exchange_cluster, movers, owners, takers
 from tests.kit.broker import kills as broker_kills
 from tests.kit.cluster import on_corosync
 from tests.kit.cluster import storm as joining
@@ -133,6 +133,7 @@ SIMULATED = {
     "everything": Storm(lambda seed, tenths: owners.everything(seed, tenths / 10), length=40),
     "exchanges": Storm(lambda seed, tenths: exchange_cluster.run(seed, seconds=tenths / 10), length=60),
     "moving producers": Storm(lambda seed, tenths: movers.run(seed, tenths / 10), length=60),
+    "takers": Storm(takers.run, length=8),
     "cpg": Storm(lambda seed, tenths: totem.run_on_totem(seed, seconds=tenths / 10), length=100),
     "brokers on cpg": Storm(lambda seed, tenths: on_corosync.brokers(seed, tenths / 10), length=40),
     "owners on cpg": Storm(lambda seed, tenths: on_corosync.owners_of(seed, tenths / 10), length=40),

@@ -190,6 +190,7 @@ SIMULATED = (
     "brokers",
     "exchanges",
     "moving producers",
+    "takers",
     "cpg",
     "brokers on cpg",
     "owners on cpg",

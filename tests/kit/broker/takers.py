@@ -121,15 +121,15 @@ class Taker(owners.Member):
             await super().acknowledge(broker, consumer, name, messages)
 
 
-def run(seed: int) -> Takers:
-    """Run a squall over three brokers, and check it."""
+def run(seed: int, faults: int = 0) -> Takers:
+    """Run a squall over three brokers, and check it; 0: of one to four faults."""
     with cluster.watched(), Sim(seed, 3) as sim:
         world = Takers(sim)
         sim.network.weather = Weather(delay_s=(1e-4, 10e-3), loss=0.02, detection_s=(0.005, 0.1))
         with owners.observed(world):
             sim.boot(world.program)
             sim.run(0.5)
-            owners.squall(sim, 1 + seed % 4)
+            owners.squall(sim, faults or 1 + seed % 4)
             world.finish()
         world.checker.check()
         return world
