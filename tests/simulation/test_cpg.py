@@ -6,7 +6,7 @@ from functools import cache
 
 import pytest
 
-from tests.kit.group.cluster import Cluster
+from tests.kit.group.cluster import flood_a_paused_receiver, start_one_by_one
 from tests.kit.group.totem import TotemWorld, run_on_totem
 from tests.kit.sim.totem import TotemSim
 from tests.kit.slices import seeds
@@ -43,39 +43,11 @@ def test_storms_reach_the_rare_ends() -> None:
 
 
 def test_members_that_start_one_by_one() -> None:
-    """I23: no events before there is a majority; each member starts with its own view."""
-    with TotemSim(2, nodes=5) as sim:
-        cluster = Cluster(sim)
-        cluster.form(1)
-        for number in (2, 3, 4, 5):
-            sim.boot(cluster.program, number)
-            sim.run_until(lambda number=number: cluster.together(*range(1, number + 1)))  # type: ignore[misc]
-            view = cluster.view(number)
-            assert view is not None
-            assert view.quorate == (number >= 3)
-            assert view.is_cut_of(cluster.at[number].story.member) == view.quorate
+    """I23."""
+    start_one_by_one(TotemSim)
 
 
 def test_a_slow_receiver_holds_the_sender_back() -> None:
     """I28: a member that is paused is not flooded with events."""
-    with TotemSim(6, nodes=3) as sim:
-        cluster = Cluster(sim)
-        cluster.form(1, 2, 3)
-        sent = 0
-
-        async def sender() -> None:
-            nonlocal sent
-            while True:
-                cluster.at[1].send(bytes(4 << 10))
-                sent += 1
-                await cluster.at[1].group.drain()
-
-        sim.loop.create_task(sender())
-        sim.pause(3, 5.0)
-        sim.run(4.0)
-        held_back = sent
-        assert held_back * (4 << 10) <= (1 << 16) + (8 << 10)
-        waiting = sim.running[3].waiting_bytes
-        assert 0 < waiting <= (1 << 16) + (24 << 10)
-        sim.run(3.0)
-        assert sent > held_back + 100
+    waiting, _ = flood_a_paused_receiver(TotemSim)
+    assert 0 < waiting <= (1 << 16) + (24 << 10)

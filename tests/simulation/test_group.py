@@ -9,7 +9,13 @@ import pytest
 from holdfast.errors import Closed, Misuse, NoQuorum
 from tests.kit.group import machine as group_machine
 from tests.kit.group.checker import Checker, Recorder
-from tests.kit.group.cluster import Cluster, lose_a_majority_at_once, turns
+from tests.kit.group.cluster import (
+    Cluster,
+    flood_a_paused_receiver,
+    lose_a_majority_at_once,
+    start_one_by_one,
+    turns,
+)
 from tests.kit.sim import Delivered, Sim, SimNode, Trouble, storm
 from tests.kit.slices import seeds
 
@@ -96,20 +102,8 @@ def test_storms_show_what_corosync_loses() -> None:
 
 
 def test_members_that_start_one_by_one() -> None:
-    """I23: no events before there is a majority; each member starts with its own view."""
-    with Sim(2, nodes=5) as sim:
-        cluster = Cluster(sim)
-        cluster.form(1)
-        with pytest.raises(NoQuorum):
-            cluster.at[1].group.mcast(b"too early")
-        for number in (2, 3, 4, 5):
-            sim.boot(cluster.program, number)
-            sim.run_until(lambda number=number: cluster.together(*range(1, number + 1)))  # type: ignore[misc]
-            view = cluster.view(number)
-            assert view is not None
-            assert view.quorate == (number >= 3)
-            assert view.is_cut_of(cluster.at[number].story.member) == view.quorate
-            assert view.is_cut_of(cluster.at[1].story.member) == (number == 3), "its cut was the first of all"
+    """I23."""
+    start_one_by_one(Sim)
 
 
 def test_a_minority_is_told_so_and_lost() -> None:
@@ -165,26 +159,8 @@ def test_who_cannot_vouch_for_the_last_view_does_not_go_on() -> None:
 
 def test_a_slow_receiver_holds_the_sender_back() -> None:
     """I28: a member that is paused is not flooded with events."""
-    with Sim(6, nodes=3) as sim:
-        cluster = Cluster(sim)
-        cluster.form(1, 2, 3)
-        sent = 0
-
-        async def sender() -> None:
-            nonlocal sent
-            while True:
-                cluster.at[1].send(bytes(4 << 10))
-                sent += 1
-                await cluster.at[1].group.drain()
-
-        sim.loop.create_task(sender())
-        sim.pause(3, 5.0)
-        sim.run(4.0)
-        held_back = sent
-        assert held_back * (4 << 10) <= (1 << 16) + (8 << 10)
-        assert cluster.at[3].group.stats().waiting_bytes <= (1 << 16) + (8 << 10)
-        sim.run(3.0)
-        assert sent > held_back + 100
+    _, waiting = flood_a_paused_receiver(Sim)
+    assert waiting <= (1 << 16) + (8 << 10)
 
 
 @pytest.mark.parametrize("seed", seeds("group", test=1, nightly=30))

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
+from holdfast.errors import NoQuorum
 from holdfast.group import Position, View
 from tests.kit.group.checker import Checker, Recorder
 from tests.kit.sim import Sim, SimNode
@@ -40,6 +43,52 @@ class Cluster:
     def form(self, *numbers: int) -> None:
         self.sim.boot(self.program, *numbers)
         self.sim.run_until(lambda: len(self.at) >= len(numbers) and self.together(*numbers))
+
+
+def start_one_by_one(simulation: type[Sim]) -> None:
+    """I23: no events before there is a majority; each member starts with its own view."""
+    with simulation(2, nodes=5) as sim:
+        cluster = Cluster(sim)
+        cluster.form(1)
+        with pytest.raises(NoQuorum):
+            cluster.at[1].group.mcast(b"too early")
+        for number in (2, 3, 4, 5):
+            sim.boot(cluster.program, number)
+            sim.run_until(lambda number=number: cluster.together(*range(1, number + 1)))  # type: ignore[misc]
+            view = cluster.view(number)
+            assert view is not None
+            assert view.quorate == (number >= 3)
+            assert view.is_cut_of(cluster.at[number].story.member) == view.quorate
+            assert view.is_cut_of(cluster.at[1].story.member) == (number == 3), "its cut was the first of all"
+
+
+def flood_a_paused_receiver(simulation: type[Sim]) -> tuple[int, int]:
+    """I28: send to three members, one of which is paused.
+
+    Returns the bytes that wait there then: in the network, and as its group tells.
+    """
+    event, window = 4 << 10, 1 << 16
+    with simulation(6, nodes=3) as sim:
+        cluster = Cluster(sim)
+        cluster.form(1, 2, 3)
+        sent = 0
+
+        async def sender() -> None:
+            nonlocal sent
+            while True:
+                cluster.at[1].send(bytes(event))
+                sent += 1
+                await cluster.at[1].group.drain()
+
+        sim.loop.create_task(sender())
+        sim.pause(3, 5.0)
+        sim.run(4.0)
+        held_back = sent
+        assert held_back * event <= window + 2 * event
+        waiting = sim.running[3].waiting_bytes, cluster.at[3].group.stats().waiting_bytes
+        sim.run(3.0)
+        assert sent > held_back + 100
+        return waiting
 
 
 def lose_a_majority_at_once(seed: int) -> tuple[Cluster, Position]:
