@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
 from dataclasses import asdict
 
 from holdfast.cli.output import print_json
-from holdfast.cli.parsing import Subparsers, Usage, bare_command, declare, seconds
+from holdfast.cli.parsing import Subparsers, bare_command, declare, require_for_demo, seconds
 
 DESCRIPTION = """\
 Three brokers on this machine, each with a Corosync daemon in network, mount and
@@ -58,9 +57,7 @@ def faults(text: str) -> tuple[str, ...]:
 
 
 def demo(options: argparse.Namespace) -> int:
-    missing = sorted({name for module, name in NEEDED.items() if importlib.util.find_spec(module) is None})
-    if missing:
-        raise Usage(f"the demo needs more than is installed: pip install {' '.join(map(repr, missing))}")
+    require_for_demo(NEEDED)
     from holdfast.demo.cluster.breaking import Settings, run
     from holdfast.demo.cluster.picture import account_lines, lines, picture
     from holdfast.demo.stage import shown

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
 from dataclasses import asdict
 from pathlib import Path
 
 from holdfast.cli.output import print_json
-from holdfast.cli.parsing import Subparsers, Usage, bare_command, declare, seconds
+from holdfast.cli.parsing import Subparsers, bare_command, declare, require_for_demo, seconds
 
 DESCRIPTION = """\
 An acquisition rig: sensors hand frames of samples to analysers, each through a
@@ -73,9 +72,7 @@ def rate(text: str) -> float:
 
 
 def demo(options: argparse.Namespace) -> int:
-    missing = sorted({name for module, name in NEEDED.items() if importlib.util.find_spec(module) is None})
-    if missing:
-        raise Usage(f"the demo needs more than is installed: pip install {' '.join(map(repr, missing))}")
+    require_for_demo(NEEDED)
     from holdfast.demo.settings import Settings
     from holdfast.demo.show import run
     from holdfast.demo.stage import shown

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import math
 import os
 import re
@@ -19,6 +20,17 @@ Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 class Usage(Exception):
     """The arguments do not fit together: exit status 2."""
+
+
+def require_for_demo(needed: Mapping[str, str]) -> None:
+    """Raise Usage if a module is not installed; `needed` has the requirement that brings it.
+
+    Example:
+        >>> require_for_demo({"json": "python"})
+    """
+    missing = sorted({name for module, name in needed.items() if importlib.util.find_spec(module) is None})
+    if missing:
+        raise Usage(f"the demo needs more than is installed: pip install {' '.join(map(repr, missing))}")
 
 
 DIGITS_MAX = 18

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.cli import cluster_demo
 from holdfast.cli.entry import run
 from holdfast.demo.cluster import nodes
 
@@ -14,6 +15,10 @@ from holdfast.demo.cluster import nodes
 def without_corosync(patch: pytest.MonkeyPatch) -> None:
     found = nodes._program
     patch.setattr(nodes, "_program", lambda name: None if name == "corosync" else found(name) or "/bin/true")
+
+
+def without_the_client(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(cluster_demo, "NEEDED", {"json": "python", "no_such_module": "pulsar-client"})
 
 
 def as_a_user(patch: pytest.MonkeyPatch) -> None:
@@ -32,6 +37,7 @@ def without_namespaces(patch: pytest.MonkeyPatch) -> None:
     ("lack", "words"),
     [
         (without_corosync, "apt-get install corosync libcpg4"),
+        (without_the_client, "pip install 'pulsar-client'\n"),
         (as_a_user, "this process is not root"),
         (without_namespaces, "namespaces are not allowed here (unshare failed: Operation not permitted)"),
     ],
