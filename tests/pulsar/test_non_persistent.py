@@ -7,6 +7,8 @@ import threading
 from collections import Counter
 from typing import Any
 
+import pytest
+
 from holdfast.protocol import pulsar_pb2 as pb
 from tests.kit.server.wire_programs import data_of, nothing_comes, numbers, receive, refused, send_all, until
 from tests.kit.server.wire_raw import Raw, Type
@@ -121,6 +123,17 @@ def test_misuse(client: Any, topic: str) -> None:
 
 
 @program
+def test_unsubscribe_beside_others_is_refused(client: Any, topic: str, admin: Any) -> None:
+    name, shared = passing(topic), pulsar.ConsumerType.Shared
+    one, other = (client.subscribe(name, "s", consumer_type=shared) for _ in range(2))
+    refused(pulsar.PulsarException, one.unsubscribe)
+    until(lambda: admin.passing(name)["permits"] == {"s": 2000})
+    other.close()
+    one.unsubscribe()
+    assert admin.passing(name)["permits"] == {}
+
+
+@program
 def test_batches_compression_and_chunks(client: Any, topic: str, admin: Any) -> None:
     name = passing(topic)
     consumer = client.subscribe(name, "s")
@@ -161,6 +174,27 @@ def test_clients_of_a_deleted_topic(client: Any, topic: str, admin: Any) -> None
     until(lambda: admin.passing(name).get("permits", {}).get("s"))
     producer.send(b"x")
     assert consumer.receive(20_000).data() == b"x"
+
+
+@pytest.mark.parametrize("domain", ["persistent", "non-persistent"])
+def test_the_end_of_a_volatile_subscription(raw: Raw, topic: str, domain: str) -> None:
+    """One of several consumers cannot unsubscribe, but by force: then the others are closed."""
+    name, shared = f"{domain}://public/default/{topic}", pb.CommandSubscribe.Shared
+    for consumer in (1, 2, 3):
+        raw.ask(
+            Type.SUBSCRIBE,
+            topic=name,
+            subscription="s",
+            subType=shared,
+            consumer_id=consumer,
+            durable=False,
+        )
+    found = raw.ask(Type.UNSUBSCRIBE, Type.ERROR, consumer_id=1)
+    assert (found.error, "2 other consumers" in found.message) == (pb.MetadataError, True)
+    raw.tell(Type.UNSUBSCRIBE, consumer_id=1, request_id=99, force=True)
+    heard = [raw.hear() for _ in range(3)]
+    assert [kind for kind, _ in heard] == [Type.CLOSE_CONSUMER, Type.CLOSE_CONSUMER, Type.SUCCESS]
+    assert [message.consumer_id for _, message in heard[:2]] == [2, 3]
 
 
 def test_raw_answers(raw: Raw, topic: str) -> None:

@@ -211,7 +211,7 @@ class RemoteAdmin(RemoteExchanges, RemoteRights):
         self._http.send("DELETE", path_of(name) + "/partitions", force=str(force).lower())
 
     def partitions(self, name: str) -> int:
-        found = self._http.get(path_of(name) + "/partitions", checkAllowAutoCreation="false")
+        found = self._http.get(path_of(name) + "/partitions", existing="false")
         return int(found["partitions"])
 
     def partitioned_topics(self) -> dict[str, int]:

@@ -167,6 +167,13 @@ def _is_served(method: str, path: str) -> bool:
     return False
 
 
+def test_names_of_features_are_not_clusters(http: HttpWorld) -> None:
+    for name in ("internal-configuration", "backlogQuotaCheck", "shutdown"):
+        found = http.ask("GET", f"/admin/v2/brokers/{name}")
+        assert (found.status, missing_feature("GET", f"/admin/v2/brokers/{name}")) == (501, found.reason)
+    assert http.ask("GET", "/admin/v2/brokers/typo").status == 404
+
+
 def test_wrong_names_are_not_features(http: HttpWorld) -> None:
     for path in (
         "/admin/v2/namespace/public",

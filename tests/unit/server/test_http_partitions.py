@@ -21,6 +21,22 @@ def parted(http: HttpWorld, name: str, count: int = 3) -> str:
     return f"{T}/{name}"
 
 
+def test_a_missing_topic_has_no_number_of_partitions(http: HttpWorld) -> None:
+    """As in Pulsar, where the tools ask in this way whether a topic exists."""
+    assert http.ask("GET", f"{T}/lacking/partitions").status == 404
+    assert http.get(f"{T}/lacking/partitions?checkAllowAutoCreation=true")["partitions"] == 0
+    assert http.get(f"{T}/lacking/partitions?existing=false")["partitions"] == 0
+    assert http.ask("GET", f"{T}/lacking/partitions?checkAllowAutoCreation=true&existing=true").status == 404
+
+
+def test_properties_of_topics_that_keep_none(http: HttpWorld) -> None:
+    passing = "/admin/v2/non-persistent/public/default/plain"
+    for path, body in (("", {"a": "b"}), ("/partitions", {"partitions": 2, "properties": {"a": "b"}})):
+        found = http.ask("PUT", passing + path, json=body)
+        assert (found.status, "keeps no properties" in found.reason) == (412, True)
+    http.done("PUT", f"{passing}/partitions", json={"partitions": 2})
+
+
 def test_from_creation_to_deletion(http: HttpWorld) -> None:
     topic = parted(http, "life")
     assert http.get(f"{topic}/partitions") == {"partitions": 3, "deleted": False}

@@ -13,6 +13,7 @@ from holdfast import __version__
 from holdfast.broker import HELP, MemberInfo, Page, Sample, label
 from holdfast.errors import NotFound
 from holdfast.server.http.answers import ClusterAnswer, LeaderAnswer, LookupAnswer
+from holdfast.server.http.missing import missing_feature
 from holdfast.server.http.refusals import Refusal
 from holdfast.server.http.routing import TEXT, Call, Parameter, Routes
 from holdfast.server.http.scraping import Scrapes
@@ -125,6 +126,9 @@ async def brokers(call: Call) -> list[str]:
 @route("GET", "/brokers/{cluster}", answer=list[str], refusals=(404,))
 async def brokers_of(call: Call) -> list[str]:
     """List the brokers of a cluster, as host:port."""
+    feature = missing_feature(call.request.method, call.request.path)
+    if feature is not None and call["cluster"] != call.broker.options.cluster:
+        raise Refusal(501, feature)  # a path of Pulsar, such as brokers/internal-configuration
     _require_cluster(call)
     return _brokers(call)
 

@@ -142,7 +142,7 @@ MISSING: dict[str, tuple[str, ...]] = {
         "/proxy-stats/…",
         "/admin/v2/proxy-stats/…",
     ),
-    f"resources of single bundles {_NO_BUNDLES}": (
+    f"a list of resources of bundles {_NO_BUNDLES}": (
         "/admin/v2/broker-stats/broker-resource-availability/{tenant}/{namespace}",
     ),
     "messages over HTTP are not supported: use a client, or `holdfast topic produce --server URL`": (

@@ -78,11 +78,17 @@ async def partitioned(call: Call) -> list[str]:
 @route("PUT", "", body=dict[str, str], body_optional=True, refusals=(404, 409))
 async def create(call: Call) -> None:
     """Create a topic, which stays until it is deleted or the server restarts."""
+    _require_no_properties(call.body)
     own, full = served(call), call.topic_name
     call.broker.require_namespace(full)
     if full in own.topics or call.broker.partitioned.count(full):
         raise Exists(f"the topic {full} exists already")
     own.ensure(full, call.server.now()).created_by_admin = True
+
+
+def _require_no_properties(properties: dict[str, str] | None) -> None:
+    if properties:
+        raise Misuse("a non-persistent topic keeps no properties; leave them out")
 
 
 @route("DELETE", "", query=(FORCE,), refusals=(404,), statuses={Busy: 412})
@@ -128,7 +134,9 @@ async def partitions(call: Call) -> Partitions:
 
 @route("PUT", "/partitions", body=int | PartitionsBody, refusals=(404, 409))
 async def create_partitions(call: Call) -> None:
-    """Create a partitioned topic. Properties are not stored."""
+    """Create a partitioned topic; properties are refused."""
+    if isinstance(call.body, PartitionsBody):
+        _require_no_properties(call.body.properties)
     if call.server.wire is not None and call.topic_name in served(call).topics:
         raise Exists(f"the topic without partitions {call.topic_name} exists already; use another name")
     count = call.body if isinstance(call.body, int) else call.body.partitions
@@ -189,6 +197,7 @@ def stats_of(topic: NonPersistentTopic, now: float) -> PassingTopicAnswer:
                 access_mode="Exclusive" if producer.exclusive else "Shared",
                 msg_rate_in=rates[0],
                 msg_throughput_in=rates[1],
+                average_msg_size=producer.meter.bytes / max(1, producer.meter.messages),
                 msg_drop_rate=rates[2],
                 producer_id=producer.id,
                 producer_name=producer.name,

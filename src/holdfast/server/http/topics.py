@@ -221,7 +221,7 @@ async def message_id_by_time(call: Call) -> Position:
 
 _PARTITIONS = (
     Parameter("checkAllowAutoCreation", "boolean", "Check that the topic may be created.", default=False),
-    Parameter("existing", "boolean", "404 unless the topic exists. (Ours.)", default=False),
+    Parameter("existing", "boolean", "404 if it is missing; by default not checkAllowAutoCreation. (Ours.)"),
 )
 
 
@@ -236,15 +236,16 @@ _PARTITIONS = (
     partitioned="whole",
 )
 async def partitions(call: Call) -> Partitions:
-    """Return the number of partitions; 0: none, also of a topic that could be created.
+    """Return the number of partitions; 0: none. A missing topic: 404, as in Pulsar.
 
-    A missing topic is created if it gets partitions, and `checkAllowAutoCreation` is true."""
+    With `checkAllowAutoCreation` 0, or the topic is created if it gets partitions."""
     full, own = call.topic_name, call.broker.partitioned
     if call.broker.has_topic(full) or own.count(full):
         return Partitions(partitions=own.count(full))
     call.broker.require_namespace(full)
-    if call.query("existing"):
+    create, existing = call.query("checkAllowAutoCreation"), call.query("existing")
+    if existing or (existing is None and not create):
         raise NotFound(f"there is no topic {full}; create it first")
-    if call.query("checkAllowAutoCreation"):
+    if create:
         return Partitions(partitions=await own.metadata(full, create=True))
     return Partitions()

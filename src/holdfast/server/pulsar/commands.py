@@ -32,6 +32,7 @@ from holdfast.errors import (
     Unannounced,
     Unsupported,
 )
+from holdfast.formatting import plural
 from holdfast.ids import MessageId
 from holdfast.names import partition_of
 from holdfast.protocol import COMMIT_BYTES_MAX, framed
@@ -103,6 +104,12 @@ def refusal(error: Exception, codes: Mapping[type[Exception], pb.ServerError] | 
         return error
     code = (codes or {}).get(type(error), _CODES.get(type(error), pb.UnknownError))
     return Refused(code, str(error) or type(error).__name__)
+
+
+def in_use(subscription: str, others: int) -> Refused:
+    """Make the refusal for an UNSUBSCRIBE beside other consumers."""
+    words = f"the subscription {subscription!r} has {plural(others, 'other consumer')}"
+    return Refused(pb.MetadataError, f"{words}; close all of them first, or use force")
 
 
 _LARGE: set[int] = {

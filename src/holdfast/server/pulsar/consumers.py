@@ -17,7 +17,6 @@ from holdfast.broker import (
     require_type,
 )
 from holdfast.errors import Busy, Denied, HoldfastError, Misuse, NotFound
-from holdfast.formatting import plural
 from holdfast.ids import LATEST, MessageId
 from holdfast.names import checked_name, is_persistent
 from holdfast.protocol import framed
@@ -289,21 +288,23 @@ class Consumers:
 
     async def unsubscribe(self, command: pb.CommandUnsubscribe) -> bytes:
         """UNSUBSCRIBE: delete the subscription, by its only consumer or by force."""
-        if self._on.passing.close_consumer(command.consumer_id):  # the subscription ends with its consumers
+        if self._on.passing.unsubscribe(command.consumer_id, command.force):
             return commands.success(command.request_id)
         consumer = self.require(command.consumer_id)
         if consumer.session == 0:
+            attached = self._on.server.attached.get(consumer.dispatcher, {})
+            volatile = [each for each in attached if each is not consumer]
+            if volatile and not command.force:
+                raise commands.in_use(consumer.subscription, len(volatile))
+            for each in volatile:
+                each.expel()
             consumer.detach()
             self.drop(consumer)
             return commands.success(command.request_id)
         subscription = consumer.topic.subscription(consumer.subscription)
         others = [each for each in subscription.consumers if each != consumer.session]
         if others and not command.force:
-            raise Refused(
-                pb.MetadataError,
-                f"the subscription {subscription.name!r} has {plural(len(others), 'other consumer')}; close "
-                "all of them first, or use force",
-            )
+            raise commands.in_use(subscription.name, len(others))
         self.drop(consumer)
         consumer.detach()
         try:

@@ -136,6 +136,23 @@ class Passing:
         self._on.server.budget.hold(consumer, 0)
         return True
 
+    def unsubscribe(self, id: int, force: bool) -> bool:  # noqa: A002
+        """End the subscription of a consumer; return whether it is one of these.
+
+        Raises:
+            Refused: it has other consumers.
+        """
+        consumer = self.consumers.get(id)
+        if consumer is None:
+            return False
+        attached = consumer.topic.subscription(consumer.subscription).consumers
+        others = [each for each in attached if each is not consumer]
+        if others and not force:
+            raise commands.in_use(consumer.subscription, len(others))
+        for each in others:
+            each.connection.passing.expel_consumer(each)
+        return self.close_consumer(id)
+
     def expel_producer(self, producer: PassingProducer) -> None:
         """Close a producer at its client, which opens it again."""
         if self.close_producer(producer.id):
