@@ -24,6 +24,7 @@ from holdfast.protocol import pulsar_pb2 as pb
 from holdfast.server.pulsar import commands, lookup
 from holdfast.server.pulsar.commands import Refused, id_of
 from holdfast.server.pulsar.delivery import WireConsumer
+from holdfast.server.pulsar.non_persistent import PRIORITY_MAX
 from holdfast.server.registry import versions
 
 if TYPE_CHECKING:
@@ -41,9 +42,6 @@ _SUB_TYPES = {
     "failover": "Failover",
     "key_shared": "Key_Shared",
 }
-
-PRIORITY_MAX = 1000
-"""The largest priority number: such a consumer is served last."""
 
 
 class Consumers:
@@ -94,12 +92,12 @@ class Consumers:
                 f"this connection has {most} consumers, the most that limits.consumers_per_connection "
                 "allows; close some, use another connection, or raise the limit",
             )
-        if not is_persistent(command.topic):
-            return passing.subscribe(command)
         task = asyncio.current_task()
         assert task is not None
         self._joining[id] = task
         try:
+            if not is_persistent(command.topic):
+                return await passing.subscribe(command)
             consumer = await self._join_or_again(command)
         except BaseException:
             self._on.loop.call_soon(self._send_later, id)
@@ -375,6 +373,7 @@ class Consumers:
 
     def release(self) -> None:
         """Resume delivery to a client that has caught up."""
+        self._on.passing.release()
         for consumer in list(self._joined.values()):
             consumer.release()
 

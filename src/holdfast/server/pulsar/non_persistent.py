@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import struct
 from bisect import insort
+from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ from holdfast.formatting import plural
 from holdfast.names import namespace_of, no_subscription, partition_of
 from holdfast.protocol import pulsar_pb2 as pb
 from holdfast.server.budget import SESSION_BYTES
+from holdfast.server.pulsar import commands
 from holdfast.server.pulsar.commands import partition_index
 from holdfast.server.pulsar.listing import EMPTY, Listing
 
@@ -31,6 +33,9 @@ if TYPE_CHECKING:
 
 IDLE_S = 60.0
 """Time for which a topic without clients keeps its counts."""
+
+PRIORITY_MAX = 1000
+"""The largest priority number: such a consumer is served last."""
 
 WINDOW_S = 30.0
 """The shortest time over which rates are computed."""
@@ -69,6 +74,8 @@ class PassingProducer:
         self.id = command.producer_id
         self.topic = topic
         self.name = name
+        self.attempt = 0 if command.user_provided_producer_name else command.epoch
+        """A later attempt of one client takes the place of an earlier one."""
         self.exclusive = command.producer_access_mode == pb.Exclusive
         self.metadata = {each.key: each.value for each in command.metadata}
         self.opened_ns = connection.broker.clock.now_ns()
@@ -77,6 +84,12 @@ class PassingProducer:
 
 class PassingConsumer:
     """A consumer of a non-persistent topic."""
+
+    joined: PassingSubscription | None = None
+    """Its subscription, while it is attached."""
+    waits = False
+    """It is in the turn of its subscription."""
+    _permits = 0
 
     def __init__(
         self,
@@ -91,20 +104,39 @@ class PassingConsumer:
         self.subscription = command.subscription
         self.name = command.consumer_name
         self.type: SubscriptionType = type_
-        self.priority = command.priority_level
+        self.priority = min(max(0, command.priority_level), PRIORITY_MAX)
         self.metadata = {each.key: each.value for each in command.metadata}
         self.opened_ns = connection.broker.clock.now_ns()
-        self.permits = 0
         self.meter = Meter(connection.loop.time())
         self._partition = partition_index(topic.name)
+
+    @property
+    def permits(self) -> int:
+        """How many messages its client has asked for, and did not get yet."""
+        return self._permits
+
+    @permits.setter
+    def permits(self, permits: int) -> None:
+        self._permits = permits
+        self.wait()
+
+    def wait(self) -> None:
+        """Wait for a message, if its client has asked for some."""
+        if self._permits > 0 and self.joined is not None and not self.waits:
+            self.joined.offer(self)
 
     @property
     def ready(self) -> bool:
         """Whether it takes a message now: its client has asked for some, and reads."""
         return self.permits > 0 and not self.connection.stalled
 
+    def told_active(self) -> bytes:
+        """Return the frame that tells whether it is the one that is served."""
+        is_active = self.joined is not None and self.joined.active is self
+        return commands.active_consumer_change(self.id, is_active)
+
     def deliver(self, number: int, messages: int, entry: bytes) -> None:
-        self.permits -= messages
+        self._permits -= messages
         self.meter.messages += messages
         self.meter.bytes += len(entry)
         self.connection.send(delivery(self.id, number, entry, self._partition))
@@ -118,7 +150,10 @@ class PassingSubscription:
         self.consumers: list[PassingConsumer] = []
         """In the order of joining; of type failover the best priority first."""
         self.meter = Meter(now)
-        self._turn = 0
+        self._levels: list[int] = []
+        """The priorities of consumers that wait for a message, the best first."""
+        self._turns: dict[int, deque[PassingConsumer]] = {}
+        """By priority, consumers that wait for a message. Those that cannot take one leave it when met."""
 
     @property
     def type(self) -> SubscriptionType:
@@ -146,6 +181,17 @@ class PassingSubscription:
             self.consumers.append(consumer)
         else:
             insort(self.consumers, consumer, key=lambda each: each.priority)
+        consumer.joined = self
+        consumer.wait()
+
+    def offer(self, consumer: PassingConsumer) -> None:
+        """Let a consumer wait for a message."""
+        turn = self._turns.get(consumer.priority)
+        if turn is None:
+            turn = self._turns[consumer.priority] = deque()
+            insort(self._levels, consumer.priority)
+        turn.append(consumer)
+        consumer.waits = True
 
     def pass_on(self, number: int, messages: int, entry: bytes) -> bool:
         """Hand an entry to a ready consumer, or count it as dropped; return which.
@@ -166,12 +212,15 @@ class PassingSubscription:
         active = self.active
         if active is not None:
             return active if active.ready else None
-        count = len(self.consumers)
-        for step in range(count):
-            consumer = self.consumers[(self._turn + step) % count]
-            if consumer.ready:
-                self._turn = (self._turn + step + 1) % count
-                return consumer
+        while self._levels:
+            turn = self._turns[self._levels[0]]
+            while turn:
+                consumer = turn.popleft()
+                if consumer.joined is self and consumer.ready:
+                    turn.append(consumer)
+                    return consumer
+                consumer.waits = False  # with permits, or when its client reads again, it comes back
+            del self._turns[self._levels.pop(0)]
         return None
 
 
@@ -208,6 +257,11 @@ class NonPersistentTopic:
             self.meter.dropped += subscription.meter.dropped - before
         return first
 
+    def earlier(self, producer: PassingProducer) -> PassingProducer | None:
+        """Return an earlier attempt of the same client, in whose place this one comes."""
+        there = next((each for each in self.producers if each.name == producer.name), None)
+        return there if there is not None and there.attempt < producer.attempt else None
+
     def open(self, producer: PassingProducer) -> None:
         """Add a producer.
 
@@ -223,19 +277,30 @@ class NonPersistentTopic:
             raise Busy(f"{self.name} has the exclusive producer {self.producers[0].name!r}; close it first")
         self.producers.append(producer)
 
-    def join(self, consumer: PassingConsumer, now: float) -> None:
-        """Add a consumer; its subscription begins with the first."""
+    def join(self, consumer: PassingConsumer, now: float) -> PassingConsumer | None:
+        """Add a consumer; its subscription begins with the first.
+
+        Returns the failover consumer whose place it takes, if any.
+        """
         found = self.subscriptions.get(consumer.subscription)
         subscription = found or PassingSubscription(consumer.subscription, now)
+        before = subscription.active if found is not None else None
         subscription.attach(consumer)
         self.subscriptions[consumer.subscription] = subscription
+        return None if before is subscription.active else before
 
-    def leave(self, consumer: PassingConsumer) -> None:
+    def leave(self, consumer: PassingConsumer) -> PassingConsumer | None:
+        """Remove a consumer; return the failover consumer that is served in its place."""
         subscription = self.subscriptions.get(consumer.subscription)
-        if subscription is not None and consumer in subscription.consumers:
-            subscription.consumers.remove(consumer)
-            if not subscription.consumers:
-                del self.subscriptions[consumer.subscription]
+        if subscription is None or consumer not in subscription.consumers:
+            return None
+        before = subscription.active
+        subscription.consumers.remove(consumer)
+        consumer.joined = None
+        if not subscription.consumers:
+            del self.subscriptions[consumer.subscription]
+            return None
+        return None if subscription.active is before else subscription.active
 
     def subscription(self, name: str) -> PassingSubscription:
         """Return a subscription, or raise NotFound."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from holdfast._core import encode_receipts
 from holdfast.broker import SubscriptionType
-from holdfast.errors import Fenced, Unsupported
+from holdfast.errors import Busy, Fenced, Misuse, Unsupported
 from holdfast.names import checked_name
 from holdfast.protocol import pulsar_pb2 as pb
 from holdfast.server.budget import SESSION_BYTES
@@ -62,7 +62,7 @@ class Passing:
             broker.partitioned.require_creatable(full)
         return own.ensure(full, on.loop.time())
 
-    def produce(self, command: pb.CommandProducer) -> bytes:
+    async def produce(self, command: pb.CommandProducer) -> bytes:
         """PRODUCER: open a producer. Its id is free."""
         on = self._on
         if command.producer_access_mode not in (pb.Shared, pb.Exclusive):
@@ -80,19 +80,35 @@ class Passing:
         if given_up is not None and command.epoch > 0:
             raise Fenced(given_up)
         producer = PassingProducer(on, command, topic, name)
-        topic.open(producer)
+        try:
+            self._open(topic, producer)
+        except (Busy, Fenced):
+            holders = {each.connection for each in topic.producers if each.name == name or producer.exclusive}
+            holders |= {each.connection for each in topic.producers if each.exclusive}
+            if await on.server.all_live(holders - {on}):
+                raise
+            topic = self._topic(command.topic, "produce")  # it may have ended meanwhile
+            producer.topic = topic
+            self._open(topic, producer)
         _note_schema(topic, command)
         self.producers[producer.id] = producer
         on.server.budget.hold(producer, size)
         on.reader.set_passing_producer(producer.id)
         return self.opened(command, producer)
 
+    def _open(self, topic: NonPersistentTopic, producer: PassingProducer) -> None:
+        """Open a producer; an earlier attempt of the same client ends."""
+        earlier = topic.earlier(producer)
+        if earlier is not None:
+            earlier.connection.passing.close_producer(earlier.id)
+        topic.open(producer)
+
     def opened(self, command: pb.CommandProducer, producer: PassingProducer) -> bytes:
         """Return the answer to a PRODUCER, also to one that is sent again."""
         epoch = 0 if producer.exclusive else None
         return commands.producer_success(command.request_id, producer.name, -1, epoch, ready=True)
 
-    def subscribe(self, command: pb.CommandSubscribe) -> bytes:
+    async def subscribe(self, command: pb.CommandSubscribe) -> bytes:
         """SUBSCRIBE: join a subscription, which exists while it has consumers. The consumer's id is free."""
         on = self._on
         type_ = _TYPES.get(command.subType)
@@ -111,11 +127,20 @@ class Passing:
         on.server.budget.require(size, "a consumer")
         topic = self._topic(command.topic, "consume", command.subscription)
         consumer = PassingConsumer(on, command, topic, type_)
-        topic.join(consumer, on.loop.time())
+        try:
+            displaced = topic.join(consumer, on.loop.time())
+        except (Busy, Misuse):
+            there = topic.subscriptions[command.subscription].consumers
+            if await on.server.all_live({each.connection for each in there} - {on}):
+                raise
+            consumer.topic = topic = self._topic(command.topic, "consume", command.subscription)
+            displaced = topic.join(consumer, on.loop.time())
         _note_schema(topic, command)
         self.consumers[consumer.id] = consumer
         on.server.budget.hold(consumer, size)
-        return commands.success(command.request_id)
+        _tell_active(displaced)
+        told = consumer.told_active() if type_ == "failover" else b""
+        return commands.success(command.request_id) + told
 
     def close_producer(self, id: int) -> bool:  # noqa: A002  # as in the protocol
         """Close a producer; return whether it was one of these."""
@@ -132,7 +157,7 @@ class Passing:
         consumer = self.consumers.pop(id, None)
         if consumer is None:
             return False
-        consumer.topic.leave(consumer)
+        _tell_active(consumer.topic.leave(consumer))
         self._on.server.budget.hold(consumer, 0)
         return True
 
@@ -169,6 +194,11 @@ class Passing:
             self.close_producer(producer)
         for consumer in list(self.consumers):
             self.close_consumer(consumer)
+
+    def release(self) -> None:
+        """Let consumers of a client that reads again wait for messages."""
+        for consumer in self.consumers.values():
+            consumer.wait()
 
     def shut(self) -> None:
         """Close everything at the client when the server stops."""
@@ -229,6 +259,12 @@ class Passing:
                 pb.NotAllowedError,
                 f"{consumer.topic.name} keeps no message: nothing is found or sought",
             )
+
+
+def _tell_active(consumer: PassingConsumer | None) -> None:
+    """Tell a failover consumer that it is served from now on, or not any more."""
+    if consumer is not None:
+        consumer.connection.send(consumer.told_active())
 
 
 def _note_schema(topic: NonPersistentTopic, command: pb.CommandProducer | pb.CommandSubscribe) -> None:

@@ -168,12 +168,12 @@ class Producers:
                 f"this connection has {most} producers, the most that limits.producers_per_connection "
                 "allows; close some, use another connection, or raise the limit",
             )
-        if not is_persistent(command.topic):
-            return passing.produce(command)
         task = asyncio.current_task()
         assert task is not None
         self._opening[command.producer_id] = task
         try:
+            if not is_persistent(command.topic):
+                return await passing.produce(command)
             return await self._opened(command)
         finally:
             if self._opening.get(command.producer_id) is task:
