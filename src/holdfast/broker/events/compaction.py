@@ -17,7 +17,8 @@ from holdfast.broker.compaction.state import (
     places_of,
 )
 from holdfast.broker.events.base import Context, Event, event
-from holdfast.broker.events.notices import CompactionChanged, SubscriptionMoved
+from holdfast.broker.events.cursors import advance_all
+from holdfast.broker.events.notices import CompactionChanged
 from holdfast.broker.events.outcomes import Done, Staged
 from holdfast.broker.events.stages import ENTRY_BYTES_MAX, stage_digest
 from holdfast.broker.state import BrokerState, TopicState
@@ -219,11 +220,7 @@ class CompactionForget(Event, frozen=True):
         topic = state.require_topic(self.topic)
         if not forget_compaction(state, topic):
             return Done(changed=False)
-        for _, each in sorted(topic.subscriptions.items()):
-            if each.acks.acked_to < topic.ledgers.first:  # it was to read trimmed entries in the view
-                each.acks.advance(topic.ledgers.first)
-                state.touch(each)
-                context.notices.append(SubscriptionMoved(each, each.reset_number, each.acks.acked_to))
+        advance_all(state, context, topic, topic.ledgers.first)  # trimmed entries were to be read in the view
         context.notices.append(CompactionChanged(topic))
         return Done()
 

@@ -285,3 +285,15 @@ class Advance(Event, frozen=True):
         acks.advance(to)
         forget_counts(subscription)
         return revised(state, context, subscription, self.token)
+
+
+def advance_all(state: BrokerState, context: Context, topic: TopicState, floor: int) -> int:
+    """Advance the subscriptions that are behind an ordinal; return the number of entries dropped."""
+    dropped = 0
+    for _, each in sorted(topic.subscriptions.items()):
+        if each.acks.acked_to < floor:
+            dropped += each.acks.count(floor)
+            each.acks.advance(floor)
+            state.touch(each)
+            context.notices.append(SubscriptionMoved(each, each.reset_number, each.acks.acked_to))
+    return dropped

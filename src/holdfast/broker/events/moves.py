@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from holdfast.broker.events.base import Context, Event, event
-from holdfast.broker.events.cursors import note_use
+from holdfast.broker.events.cursors import advance_all, note_use
 from holdfast.broker.events.exchanges import Routing
-from holdfast.broker.events.notices import EntriesTaken, LedgersGone, SubscriptionMoved
+from holdfast.broker.events.notices import EntriesTaken, LedgersGone
 from holdfast.broker.events.outcomes import Dropped, Moved
 from holdfast.broker.state import BrokerState, SubscriptionState, TopicState
 from holdfast.broker.topic_kinds import Thinned, ring_floor
@@ -186,13 +186,7 @@ class RingTrim(Event, frozen=True):
         topic = state.require_topic(self.topic)
         policies = state.effective(topic)
         floor = ring_floor(topic.ledgers, policies.ring_entries, policies.ring_bytes)
-        dropped = 0
-        for _, each in sorted(topic.subscriptions.items()):
-            if each.acks.acked_to < floor:
-                dropped += each.acks.count(floor)
-                each.acks.advance(floor)
-                state.touch(each)
-                context.notices.append(SubscriptionMoved(each, each.reset_number, each.acks.acked_to))
+        dropped = advance_all(state, context, topic, floor)
         kept = floor if topic.compaction is None else topic.compaction.keeps(floor)
         old = [info for info in topic.ledgers if info.sealed and info.end <= kept]
         if old:

@@ -7,7 +7,7 @@ producers at all members end in one step, and a quota lifts in one step (**I321*
 from __future__ import annotations
 
 from holdfast.broker.events.base import Context, Event, event
-from holdfast.broker.events.notices import SubscriptionMoved
+from holdfast.broker.events.cursors import advance_all
 from holdfast.broker.events.outcomes import Done, Dropped
 from holdfast.broker.events.sessions import end_producers
 from holdfast.broker.limit_options import EVICTION, QuotaAction
@@ -92,11 +92,4 @@ class BacklogEvict(BacklogEvent, frozen=True):
         floor = min(self.to, topic.ledgers.end) if age_s and by_age == EVICTION else 0
         if by_size == EVICTION and 0 < bytes_max <= size_behind(topic.ledgers, topic.acked_to):
             floor = max(floor, ring_floor(topic.ledgers, None, bytes_max * KEPT_TENTHS // 10))
-        dropped = 0
-        for _, each in sorted(topic.subscriptions.items()):
-            if each.acks.acked_to < floor:
-                dropped += each.acks.count(floor)
-                each.acks.advance(floor)
-                state.touch(each)
-                context.notices.append(SubscriptionMoved(each, each.reset_number, each.acks.acked_to))
-        return Dropped(dropped)
+        return Dropped(advance_all(state, context, topic, floor))

@@ -6,14 +6,13 @@ import msgspec
 
 from holdfast.broker.compaction.state import forget_compaction, remove_compaction
 from holdfast.broker.events.base import Context, Event, event
-from holdfast.broker.events.cursors import delete_subscription, require_drained
+from holdfast.broker.events.cursors import advance_all, delete_subscription, require_drained
 from holdfast.broker.events.maximums import require_topics
 from holdfast.broker.events.notices import (
     CompactionChanged,
     ExchangeGone,
     LedgersGone,
     PoliciesChanged,
-    SubscriptionMoved,
     TopicAdded,
     TopicClosed,
     TopicGone,
@@ -198,12 +197,7 @@ class TopicTruncate(Event, frozen=True):
         if compacted:
             context.notices.append(CompactionChanged(topic))
         if len(topic.ledgers) or compacted:
-            end = topic.ledgers.end
-            for _, each in sorted(topic.subscriptions.items()):
-                if each.acks.acked_to < end:
-                    each.acks.advance(end)
-                    state.touch(each)
-                    context.notices.append(SubscriptionMoved(each, each.reset_number, end))
+            advance_all(state, context, topic, topic.ledgers.end)
             state.seal(topic)
             gone = state.drop_ledgers(topic, len(topic.ledgers))
             context.notices.append(LedgersGone(topic, gone))
