@@ -56,7 +56,10 @@ def test_more_consumers_than_the_maximum(client: Any, topic: str, admin: Any) ->
     refused(pulsar.ConsumerBusy, lambda: client.subscribe(topic, "t", consumer_type=kind))
     refused(pulsar.ConsumerBusy, lambda: client.create_reader(topic, pulsar.MessageId.earliest))
     first.close()
-    client.create_reader(topic, pulsar.MessageId.earliest)
+    reader = client.create_reader(topic, pulsar.MessageId.earliest)
+    refused(pulsar.ConsumerBusy, lambda: client.subscribe(topic, "t", consumer_type=kind))
+    reader.close()
+    client.subscribe(topic, "t", consumer_type=kind)
 
 
 @program

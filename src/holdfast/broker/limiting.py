@@ -275,8 +275,11 @@ class Limiting:
             "(subscribe_rate); wait, or raise the limit (`holdfast topic limits`)"
         )
 
-    def require_reader(self, topic: Topic) -> None:
-        """Raise Busy if a topic cannot have another reader at this member."""
+    def require_consumers(self, topic: Topic) -> None:
+        """Raise Busy if a topic with the readers of this member cannot have another client.
+
+        The state does not know readers, so events cannot count them.
+        """
         most = self.of(topic).consumers_max
         if not most:
             return

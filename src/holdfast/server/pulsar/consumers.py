@@ -192,14 +192,21 @@ class Consumers:
         keys: KeyShared | None,
     ) -> int:
         """Join the subscription; ping consumers that prevent it, and retry if one is dead."""
-        sessions, name, priority = self._on.broker.sessions, command.consumer_name, _priority(command)
+        broker, name, priority = self._on.broker, command.consumer_name, _priority(command)
+
+        async def join() -> int:
+            topic = broker.topics.get(subscription.topic)
+            if topic is not None and topic.readers:
+                broker.limiting.require_consumers(topic)
+            return await broker.sessions.join(subscription, name, type_, priority, keys)
+
         try:
-            return await sessions.join(subscription, name, type_, priority, keys)
+            return await join()
         except (Busy, Misuse) as error:
             holders = self._on.server.attached.get(dispatcher, {})
             if await self._on.server.all_live({each.connection for each in holders} - {self._on}):
                 raise Busy(str(error)) if holders else error from None
-        return await sessions.join(subscription, name, type_, priority, keys)
+        return await join()
 
     async def _join_volatile(
         self,
@@ -214,7 +221,7 @@ class Consumers:
                 "reader"
             )
         broker, keep_s = self._on.broker, self._on.server.options.volatile_s
-        broker.limiting.require_reader(topic)
+        broker.limiting.require_consumers(topic)
         dispatcher = broker.volatile.find(topic, command.subscription)
         known = dispatcher is not None
         if dispatcher is None:
