@@ -158,10 +158,9 @@ class Dispatch {
 
     // -- handing out --------------------------------------------------------------------------------
 
-    // Dispatches entries [0, count) of a run whose first ordinal is `first`. `skip` (in order):
-    // acknowledged. `only` (in order; null: all): the wanted ordinals; the rest of the run lies
-    // between them. Entries without a permit are to be read again. Gaps have no messages.
-    // `hash_of` (of an index): of its key. Entries that are not due wait in the schedule.
+    // Dispatches entries [0, count) of a run from ordinal `first` on, without `skip` (in order).
+    // `only` (in order; null: all): the wanted ones. Entries without a permit are to be read again;
+    // early ones wait in the schedule. Gaps have no messages. `hash_of` an index: of its key.
     template <class Messages, class HashOf, class Times = NoTimes>
     std::vector<Handed> hand(u64 first, u32 count, Messages messages, HashOf hash_of,
                              std::span<const Run> skip, std::span<const LeftOfBatch> left,
@@ -362,8 +361,7 @@ class Dispatch {
         return ahead_max_ - std::min(ahead_max_, keys_->waiting());
     }
 
-    // The next sequential read begins there. Entries above it are not to be read again: they are read
-    // in their turn (I266).
+    // The next sequential read begins there. Entries above it are read in their turn (I266).
     void set_position(u64 position) {
         if (position < position_) {
             if (!halted_) replay_.erase(position, ~u64{0});
@@ -413,8 +411,7 @@ class Dispatch {
             pending_.shrink(list_of(node->holder), ordinal, messages);
     }
 
-    // All entries are to be read again from some position. Held entries count as delivered once
-    // more.
+    // All entries are to be read again from some position. Held ones count as delivered once more.
     void rewind() {
         pending_.each([&](const PendingNode& node) {
             if (node.holder != kDelayed) count_up(counts_.at(node.ordinal, 0));
