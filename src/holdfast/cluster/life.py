@@ -171,7 +171,8 @@ class ClusterMember:
         """Join the cluster, and return a broker that serves. It tries until it succeeds.
 
         Raises:
-            BadConfiguration: the directory belongs to another cluster.
+            BadConfiguration: the directory belongs to another cluster, or has what the others lack. Or the
+                nodes have other lists, or the address is not of this machine.
             Locked: another process has the directory open.
         """
         self._donor = None
