@@ -21,7 +21,7 @@ from holdfast.broker.broker import Broker
 from holdfast.broker.machine import Applied, Machine
 from holdfast.broker.options import BrokerOptions
 from holdfast.cluster import ClusterMember, MemberStatus
-from holdfast.errors import Closed, HoldfastError, NoQuorum
+from holdfast.errors import Closed, HoldfastError, NoQuorum, NoSpace
 from holdfast.group import Group, GroupStats, Listener, Member, Position, View
 from tests.kit.broker.judge import Account, Judge
 from tests.kit.broker.work import Work
@@ -241,7 +241,7 @@ class Replica(Work):
             await self.work(broker)
             await watch
             await node.clock.sleep(3600)
-        except* (Closed, NoQuorum):
+        except* (Closed, NoQuorum, NoSpace):  # a disk fault may be a full disk
             pass
         finally:
             world.serves(node, None)
