@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from operator import itemgetter
 
@@ -10,6 +10,8 @@ from holdfast.errors import Misuse
 
 Range = tuple[int, int]
 Ranges = Sequence[Range]
+FEW = 16
+"""A set is small beside another one that has so many times its ranges."""
 _first = itemgetter(0)
 
 
@@ -50,10 +52,17 @@ def merged(ranges: Iterable[Range]) -> list[Range]:
 def common(some: Ranges, others: Ranges) -> list[Range]:
     """Return what is in both sets.
 
+    Few ranges are looked up among many: a member may hold 100,000, and get one of them back.
+
     Example:
         >>> common([(0, 4), (6, 9)], [(3, 7)])
         [(3, 4), (6, 7)]
     """
+    few, many = (some, others) if len(some) < len(others) else (others, some)
+    if _is_few(few, many):
+        return [
+            (max(first, low), min(end, high)) for first, end in few for low, high in meeting(many, first, end)
+        ]
     out: list[Range] = []
     a = b = 0
     while a < len(some) and b < len(others):
@@ -74,6 +83,37 @@ def without(some: Ranges, gone: Ranges) -> list[Range]:
         >>> without([(0, 4), (6, 9)], [(1, 2), (3, 7)])
         [(0, 1), (2, 3), (7, 9)]
     """
+    out: list[Range] = []
+    if _is_few(some, gone):
+        for first, end in some:
+            out += _cut([(first, end)], meeting(gone, first, end))
+        return out
+    if not _is_few(gone, some):
+        return _cut(some, gone)
+    done = at = 0
+    while at < len(gone):
+        low, high, next_ = *_met(some, *gone[at], done), at + 1
+        while next_ < len(gone) and high > low and gone[next_][0] < some[high - 1][1]:
+            high, next_ = max(high, _met(some, *gone[next_], high - 1)[1]), next_ + 1
+        out += some[done:low]
+        out += _cut(some[low:high], gone[at:next_])
+        done, at = high, next_
+    return [*out, *some[done:]]
+
+
+def _is_few(few: Ranges, many: Ranges) -> bool:
+    """Return whether it is faster to look each range of one set up in the other."""
+    return len(few) * FEW < len(many)
+
+
+def _met(ranges: Ranges, first: int, end: int, begin: int) -> tuple[int, int]:
+    """Return where the ranges that meet a run begin and end, from `begin` on."""
+    low = bisect_right(ranges, first, begin, key=itemgetter(1))
+    return low, bisect_left(ranges, end, low, key=_first)
+
+
+def _cut(some: Ranges, gone: Ranges) -> list[Range]:
+    """Return what is in the first set alone, by one pass over both."""
     out: list[Range] = []
     at = 0
     for first, end in some:

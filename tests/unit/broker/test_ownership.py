@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -429,3 +429,63 @@ def test_ranges_against_sets() -> None:
         found = meeting(a, first, first + 5)
         assert members(found) & set(range(first, first + 5)) == members(a) & set(range(first, first + 5))
         assert all(low < first + 5 and end > first for low, end in found)
+
+
+class Looked(list[tuple[int, int]]):
+    """Ranges that count how many of them were looked at."""
+
+    looks = 0
+
+    def __getitem__(self, at: Any) -> Any:
+        self.looks += 1
+        return super().__getitem__(at)
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        self.looks += len(self)
+        return super().__iter__()
+
+
+def test_one_entry_among_many_costs_few_looks() -> None:
+    """A client that gives back one of many messages must not cost every member a look at all."""
+    held = [(2 * at, 2 * at + 1) for at in range(20_000)]
+    for one in ((0, 1), (20_000, 20_001), (39_998, 39_999)):
+        for work in (common, without):
+            many = Looked(held)
+            assert len(work(many, [one])) in (1, 19_999)
+            assert many.looks < 200, f"{work.__name__} looked at {many.looks} ranges"
+        for work in (common, without):
+            many = Looked(held)
+            work([one], many)
+            assert many.looks < 200, f"{work.__name__} looked at {many.looks} ranges"
+
+
+def test_few_ranges_against_many() -> None:
+    many = [(5 * at, 5 * at + 3) for at in range(100)]
+    gone = [(1, 2), (11, 12), (12, 17), (94, 96), (497, 900)]
+    everyone = {each for first, end in many for each in range(first, end)}
+    taken = {each for first, end in gone for each in range(first, end)}
+    for found, wanted in (
+        (without(many, gone), everyone - taken),
+        (without(gone, many), taken - everyone),
+        (common(many, gone), everyone & taken),
+        (common(gone, many), everyone & taken),
+    ):
+        assert [each for first, end in found for each in range(first, end)] == sorted(wanted)
+
+
+def test_a_return_carries_the_counts_of_its_entries() -> None:
+    """It looks its entries up: a table may have 10,000 counts, and gives back one entry."""
+
+    async def work() -> None:
+        bench = Bench()
+        for ordinal in range(50):
+            bench.table.set_count(ordinal, 3)
+        for runs, counts in (([(7, 9), (60, 61)], [(7, 3), (8, 3)]), ([(40, 100)], [])):
+            bench.events.clear()
+            bench.table.put_back(runs)
+            bench.tenure.give_back()
+            (event,) = bench.events
+            assert isinstance(event, OwnershipReturn)
+            assert event.counts == (counts or [(each, 3) for each in range(40, 50)])
+
+    in_virtual_time(work)

@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from holdfast._core import Dispatch
@@ -333,9 +334,18 @@ class Tenure:
         if table.replay_entries == 0 or self._closed:
             return
         runs, number = table.take_replay(ALL, ALL), self._served.reset_number
-        counts = [each for each in table.counts(COUNTS_MAX) if meeting(runs, each[0], each[0] + 1)]
+        counts = self._counts_in(runs)
         event = OwnershipReturn(self.subscription.id, self._member, number, runs, counts)
         self._send(event, lambda: self._not_returned(runs, number))
+
+    def _counts_in(self, runs: list[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Return the counts of entries in runs. One entry costs one look, however many have counts."""
+        table = self._table
+        if sum(end - first for first, end in runs) > table.counted_entries:
+            counts = table.counts(COUNTS_MAX)
+            return [each for each in counts if meeting(runs, each[0], each[0] + 1)]
+        found = ((each, table.count_of(each)) for first, end in runs for each in range(first, end))
+        return list(islice((each for each in found if each[1]), COUNTS_MAX))
 
     def _not_returned(self, runs: list[tuple[int, int]], reset_number: int) -> None:
         if self.standing != "owner" and reset_number == self._served.reset_number:
