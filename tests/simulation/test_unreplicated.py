@@ -25,6 +25,10 @@ def test_names_and_topics_agree_after_a_join() -> None:
     scenes.run(scenes.names_and_topics_agree_after_a_join)
 
 
+def test_a_node_that_returns_keeps_its_name() -> None:
+    scenes.run(scenes.a_node_that_returns_keeps_its_name)
+
+
 def test_permissions_end_with_their_topic() -> None:
     scenes.run(scenes.permissions_end_with_it)
 

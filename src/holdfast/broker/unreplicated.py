@@ -216,13 +216,16 @@ class UnreplicatedTopics:
 
         Raises:
             NotFound: no unreplicated topic or exchange has the name.
-            Misuse: the node is present: delete the topic there.
+            Misuse: the node is present: delete the topic there. Or it is joining: it compares its topics with
+                their names once, so a name that is freed behind that would be lost.
         """
         place = self.places().get(full)
         if place is None:
             raise NotFound(f"no unreplicated topic or exchange is named {full}; nothing was freed")
         if self.member_of(full) is not None:
             raise Misuse(f"{self.where(full)}; delete it there")
+        if any(each.node == place.node for each in self._broker.membership.view):
+            raise Misuse(f"{full} is unreplicated, and node {place.node} is about to serve it; delete it there")
         await self._broker.engine.submit(UnreplicatedSet(full, place.node, gone=True))
 
     async def settle(self) -> None:

@@ -28,6 +28,8 @@ class Scene:
         self.sim = sim
         self.wires = Wires(sim)
         self.brokers: dict[int, Broker] = {}
+        self.silent = False
+        """Whether members that join do not announce themselves, as a server that is about to open its ports."""
 
     async def program(self, node: SimNode) -> None:
         local = local_of(node)
@@ -36,7 +38,8 @@ class Scene:
         while True:
             broker = self.brokers[node.number] = await member.join()
             # The members tell about themselves, so that the others know which are present.
-            broker.membership.announce(f"node{node.number}")
+            if not self.silent:
+                broker.membership.announce(f"node{node.number}")
             await member.lost()
             self.brokers.pop(node.number, None)
 
@@ -160,6 +163,28 @@ async def names_and_topics_agree_after_a_join(scene: Scene) -> None:
     for each in scene.brokers.values():
         assert list(each.unreplicated.places()) == [topic_name("other")]
     scene.require_same()
+
+
+async def a_node_that_returns_keeps_its_name(scene: Scene) -> None:
+    """Its name is freed only while it is absent: it compares names and topics once, when it joins."""
+    one = scene.brokers[1].unreplicated
+    await scene.brokers[2].admin.create_topic("only", unreplicated=True)
+    await asyncio.sleep(0.3)
+    scene.crash(2)
+    scene.silent = True
+    scene.sim.restart(2)
+    while 2 not in scene.brokers:
+        await asyncio.sleep(0.01)
+    assert one.member_of(ONLY) is None, "it serves no client yet"
+    with pytest.raises(Misuse, match="node 2 is about to serve it"):
+        await one.free(ONLY)
+    await asyncio.sleep(0.3)
+    for each in scene.brokers.values():
+        assert list(each.unreplicated.places()) == [ONLY], "its topic has lost its name"
+    scene.crash(2)
+    await asyncio.sleep(1)
+    await one.free(ONLY)
+    assert dict(one.places()) == {}
 
 
 async def permissions_end_with_it(scene: Scene) -> None:
