@@ -102,7 +102,7 @@ def without(some: Ranges, gone: Ranges) -> list[Range]:
 
 
 def _is_few(few: Ranges, many: Ranges) -> bool:
-    """Return whether it is faster to look each range of one set up in the other."""
+    """Return whether to look each range of one set up in the other."""
     return len(few) * FEW < len(many)
 
 

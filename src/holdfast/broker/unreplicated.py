@@ -225,7 +225,8 @@ class UnreplicatedTopics:
         if self.member_of(full) is not None:
             raise Misuse(f"{self.where(full)}; delete it there")
         if any(each.node == place.node for each in self._broker.membership.view):
-            raise Misuse(f"{full} is unreplicated, and node {place.node} is about to serve it; delete it there")
+            what = f"{full} is unreplicated, and node {place.node}"
+            raise Misuse(f"{what} is about to serve it; delete it there")
         await self._broker.engine.submit(UnreplicatedSet(full, place.node, gone=True))
 
     async def settle(self) -> None:

@@ -29,7 +29,7 @@ class Scene:
         self.wires = Wires(sim)
         self.brokers: dict[int, Broker] = {}
         self.silent = False
-        """Whether members that join do not announce themselves, as a server that is about to open its ports."""
+        """Whether members that join do not announce themselves: a server that has not opened its ports."""
 
     async def program(self, node: SimNode) -> None:
         local = local_of(node)
@@ -166,7 +166,7 @@ async def names_and_topics_agree_after_a_join(scene: Scene) -> None:
 
 
 async def a_node_that_returns_keeps_its_name(scene: Scene) -> None:
-    """Its name is freed only while it is absent: it compares names and topics once, when it joins."""
+    """It compares names and topics once: when it joins."""
     one = scene.brokers[1].unreplicated
     await scene.brokers[2].admin.create_topic("only", unreplicated=True)
     await asyncio.sleep(0.3)

@@ -339,7 +339,10 @@ class Tenure:
         self._send(event, lambda: self._not_returned(runs, number))
 
     def _counts_in(self, runs: list[tuple[int, int]]) -> list[tuple[int, int]]:
-        """Return the counts of entries in runs. One entry costs one look, however many have counts."""
+        """Return the counts of entries in runs.
+
+        One entry costs one look, however many have counts.
+        """
         table = self._table
         if sum(end - first for first, end in runs) > table.counted_entries:
             counts = table.counts(COUNTS_MAX)
