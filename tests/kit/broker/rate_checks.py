@@ -247,6 +247,22 @@ def deliveries_are_paced() -> None:
     alone(life)
 
 
+def longer_periods_have_longer_bursts() -> None:
+    """A rate has the burst of its period, also after one of as many messages per second."""
+
+    async def life(broker: Broker) -> None:
+        admin = broker.admin
+        await admin.create_topic("orders", dispatch_rate_messages=10)
+        await admin.create_subscription("orders", "s")
+        await published(broker, "orders", 240)
+        is_about(await consumed(broker, "orders", 40), 4)
+        await admin.set_policies("orders", dispatch_rate_messages=100, dispatch_rate_period_s=10.0)
+        assert await consumed(broker, "orders", 100) < 1, "the burst of an earlier period applies"
+        is_about(await consumed(broker, "orders", 100), 10)
+
+    alone(life)
+
+
 def deliveries_are_paced_after_a_restart(power: bool = False) -> None:
     """Also those of messages from before, and with a reader's subscription not durable."""
 

@@ -31,6 +31,7 @@ SCENES = [
     rate_checks.clock_jumps,
     rate_checks.waits_are_idle,
     rate_checks.deliveries_are_paced,
+    rate_checks.longer_periods_have_longer_bursts,
     rate_checks.subscribes_are_paced,
     backlog_checks.every_way_lifts,
     backlog_checks.excepts,

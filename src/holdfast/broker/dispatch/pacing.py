@@ -44,7 +44,7 @@ class Bucket:
         self.sleeps: set[asyncio.Future[None]] | None = None
         """Of the takers that wait; None until one did."""
         self._clock = clock
-        self._burst_ns = int(period_s * 1e9)
+        self._burst_ns = _burst_ns(period_s)
         now = clock.monotonic_ns()
         self._full_ns = [now, now]
         """When messages and bytes are at their burst again, if nothing is taken."""
@@ -73,6 +73,10 @@ class Bucket:
         full = max(self._full_ns[0], now) + (int(messages / rate * 1e9) if rate else 0)
         return full - self._burst_ns <= now
 
+    def is_of(self, messages: float, size: float, period_s: float) -> bool:
+        """Return whether it is of this rate, with this burst."""
+        return (self.rates, self._burst_ns) == (_rates(messages, size, period_s), _burst_ns(period_s))
+
     @property
     def debt_s(self) -> float:
         """Seconds until all that was taken is paid."""
@@ -88,6 +92,10 @@ class Bucket:
 
 def _rates(messages: float, size: float, period_s: float) -> tuple[float, float]:
     return min(messages / period_s, RATE_MOST), min(size / period_s, RATE_MOST)
+
+
+def _burst_ns(period_s: float) -> int:
+    return int(period_s * 1e9)
 
 
 class Pace:
@@ -153,7 +161,7 @@ def replaced(known: Bucket | None, clock: Clock, messages: int, size: int, perio
             known.retire()
         return None
     if known is not None:
-        if known.rates == _rates(messages, size, period_s):
+        if known.is_of(messages, size, period_s):
             return known
         known.retire()
     return Bucket(clock, messages, size, period_s)
