@@ -47,6 +47,9 @@ MERGED_MAX = 1000
 SUBSCRIBERS_MAX = 10_000
 """Consumers whose subscribe rate is remembered."""
 
+SUBSCRIPTIONS_LEAST = 64
+"""Subscriptions of a topic whose rates are remembered, whether they are gone or not."""
+
 PERIOD_S = 1.0
 """The period of a rate without one."""
 
@@ -57,7 +60,7 @@ TURN = 100
 class Rates:
     """The buckets of one topic at this member."""
 
-    __slots__ = ("dispatch", "publish", "subscribers", "subscriptions", "waits")
+    __slots__ = ("dispatch", "publish", "room", "subscribers", "subscriptions", "waits")
 
     def __init__(self) -> None:
         self.publish: Bucket | None = None
@@ -66,6 +69,8 @@ class Rates:
         self.dispatch: Bucket | None = None
         self.subscriptions: dict[int, Bucket] = {}
         """By the id of the subscription."""
+        self.room = SUBSCRIPTIONS_LEAST
+        """Number of them at which those that are gone are dropped."""
         self.subscribers: OrderedDict[str, Bucket] | None = None
 
 
@@ -183,10 +188,20 @@ class Limiting:
             if own is not None:
                 rates.subscriptions[id_] = own
                 buckets.append(own)
+                if len(rates.subscriptions) >= rates.room:
+                    self._drop_gone(topic, rates)
         if rates is not None and rates.dispatch is not None:
             buckets.append(rates.dispatch)
         pace = Pace(self._broker.clock, *buckets) if buckets else None
         dispatcher.limit(limits.unacked_max or 0, limits.subscription_unacked_max or 0, pace)
+
+    def _drop_gone(self, topic: Topic, rates: Rates) -> None:
+        """Drop the buckets of subscriptions that are gone; each reader had one."""
+        durable, there = self._broker.machine.state.subscriptions, topic.dispatchers
+        rates.subscriptions = {
+            id_: each for id_, each in rates.subscriptions.items() if id_ in there or id_ in durable
+        }
+        rates.room = max(SUBSCRIPTIONS_LEAST, 2 * len(rates.subscriptions))
 
     def _rate(self, topic: Topic) -> Rates | None:
         """Create or replace the buckets of a topic."""

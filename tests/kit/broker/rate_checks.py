@@ -263,6 +263,29 @@ def longer_periods_have_longer_bursts() -> None:
     alone(life)
 
 
+def subscriptions_that_are_gone_cost_nothing() -> None:
+    """A topic whose subscriptions come and go remembers the rates of few."""
+
+    async def life(broker: Broker) -> None:
+        admin = broker.admin
+        await admin.create_topic("orders", subscription_rate_messages=10)
+        await admin.create_subscription("orders", "stays")
+        await published(broker, "orders", 20)
+        is_about(await consumed(broker, "orders", 10, "stays"), 1)
+        for number in range(300):
+            await admin.create_subscription("orders", f"s{number}")
+            async with broker.consumer("orders", f"s{number}"):
+                pass
+            await admin.delete_subscription("orders", f"s{number}")
+        (rates,) = broker.limiting._rates.values()
+        assert len(rates.subscriptions) < 100
+        await consumed(broker, "orders", 10, "stays")
+        (there,) = broker.admin._topic("orders").state.subscriptions.values()
+        assert there.id in rates.subscriptions
+
+    alone(life)
+
+
 def deliveries_are_paced_after_a_restart(power: bool = False) -> None:
     """Also those of messages from before, and with a reader's subscription not durable."""
 

@@ -32,6 +32,7 @@ SCENES = [
     rate_checks.waits_are_idle,
     rate_checks.deliveries_are_paced,
     rate_checks.longer_periods_have_longer_bursts,
+    rate_checks.subscriptions_that_are_gone_cost_nothing,
     rate_checks.subscribes_are_paced,
     backlog_checks.every_way_lifts,
     backlog_checks.excepts,
