@@ -51,8 +51,7 @@ class Watched(Inbox):
         super().cleared(reset_number)
 
     def active(self, active: bool) -> None:
-        if self._client.active and not active:
-            self._of.excused = True  # another consumer takes over
+        self._of.excused |= self._client.active and not active  # another consumer takes over
         self._client.active = active
         super().active(active)
 
@@ -592,8 +591,10 @@ class Bench:
         topic = self.topics[name]
         needed = min(of.mark() for of in self.subscriptions.values() if of.topic is topic)
         expected = max([topic.first, *(end for end in topic.ledgers() if end <= needed)])
-        gone = await self.admin.trim(name)
-        all_told = all(entry.id is not None for entry in topic.entries)
-        if topic.first + gone != expected and all_told:
-            raise Wrong(f"{name} was trimmed to {topic.first + gone}; needed from {needed}: {expected}")
-        self._trimmed(topic, topic.first + gone)
+        first = self._first(name, await self.admin.trim(name))
+        if first != expected and all(entry.id is not None for entry in topic.entries):
+            raise Wrong(f"{name} was trimmed to {first}; needed from {needed}: {expected}")
+        self._trimmed(topic, first)
+
+    def _first(self, name: str, gone: int) -> int:
+        return self.topics[name].first + gone
