@@ -315,6 +315,8 @@ class Quota:
 
     def _properties(self, event: PropertiesSet) -> Told | None:
         """Limit properties; those that are replaced count until the new ones are there."""
+        if not event.values:  # what is only removed needs no room
+            return None
         state = self._broker.machine.state
         of: list[TopicState | SubscriptionState] = []
         of += [state.topics[each] for each in event.topics if each in state.topics]
@@ -328,14 +330,16 @@ class Quota:
         more = properties_size(event.values) * max(1, len(known))
         return self._metadata.take(("properties", *event.topics, *event.subscriptions, event.namespace), more)
 
-    def _permission(self, event: PermissionSet) -> Told:
-        return self._rights(event.place, event.role, texts_size(event.actions))
+    def _permission(self, event: PermissionSet) -> Told | None:
+        return self._rights(event.place, event.role, event.actions)
 
-    def _subscription_roles(self, event: SubscriptionRolesSet) -> Told:
-        return self._rights(event.namespace, event.subscription, texts_size(event.roles))
+    def _subscription_roles(self, event: SubscriptionRolesSet) -> Told | None:
+        return self._rights(event.namespace, event.subscription, [] if event.gone else event.roles)
 
-    def _rights(self, place: str, name: str, values: int) -> Told:
-        size = len(place.encode()) + len(name.encode()) + values
+    def _rights(self, place: str, name: str, given: list[str]) -> Told | None:
+        if not given:  # a grant must always be revocable
+            return None
+        size = len(place.encode()) + len(name.encode()) + texts_size(given)
         require_size(size, self._limit("properties_bytes"), f"permissions of {name}", "properties_bytes")
         return self._metadata.take(("permissions", place, name), size)
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable
 
 import pytest
@@ -25,7 +26,10 @@ async def grant(broker: Broker) -> None:
     await admin.permit(NAMESPACE, "former", ["produce", "consume"])
     await admin.permit(NAMESPACE, "former", [])
     await admin.permit("orders", "billing", ["consume"])
-    await admin.set_subscription_roles(NAMESPACE, "audit", ["auditor", "boss"])
+    await admin.set_subscription_roles(NAMESPACE, "audit", ["auditor", "boss", "intern", "guest"])
+    await asyncio.gather(
+        *(admin.drop_subscription_role(NAMESPACE, "audit", role) for role in ("intern", "guest"))
+    )
     await admin.set_prefixed(NAMESPACE, True)
     await admin.set_namespace_properties(NAMESPACE, {"team": "shop", "cost": "7"})
     await admin.set_topic_properties("orders", {"owner": "anna", "old": "yes", "desk": "3"})

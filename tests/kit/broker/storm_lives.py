@@ -96,7 +96,9 @@ def permission(rng: random.Random, state: BrokerState) -> Event:
     return rng.choice(
         [
             PermissionSet(place, role, rng.choice([[], ["produce"], ["consume", "produce"], ["fly"]])),
-            SubscriptionRolesSet(namespace, rng.choice("ab"), rng.choice([[], ["r"], ["r", "s"]])),
+            SubscriptionRolesSet(
+                namespace, rng.choice("ab"), rng.choice([[], ["r"], ["r", "s"]]), gone=rng.random() < 0.3
+            ),
             SubscriptionAuthSet(namespace, rng.random() < 0.5),
         ]
     )

@@ -253,6 +253,26 @@ def names_properties_and_schemas_have_a_limit_in_all() -> None:
         assert clients.ask("PUT", f"persistent/public/default/{name}")[0] == 204
 
 
+def what_is_removed_needs_no_room() -> None:
+    """A grant can be revoked, and a property removed, when the limit is reached or was lowered."""
+    with CostWorld(limits=Limits(metadata_bytes=5000)) as world:
+        world.run(world.create(["t"]))
+        admin = world.broker.admin
+        world.run(admin.permit("public/default", "shop", ["produce"]))
+        world.run(admin.set_subscription_roles("public/default", "audit", ["boss", "shop"]))
+        world.run(admin.set_topic_properties("t", {"k": "v" * 2000}))
+        topics = map(Clients(world).topic_by_http, range(1000))
+        assert "limits.metadata_bytes" in next(filter(None, topics))
+        assert world.broker.quota is not None
+        world.broker.quota._own = Limits(metadata_bytes=100, properties_bytes=100)
+        world.run(admin.permit("public/default", "shop", []))
+        world.run(admin.drop_subscription_role("public/default", "audit", "shop"))
+        world.run(admin.set_topic_properties("t", {}, ["k"]))
+        assert admin.permissions("public/default") == {}
+        assert admin.subscription_roles("public/default") == {"audit": ["boss"]}
+        assert admin.topic_properties("t") == {}
+
+
 def a_restart_counts_what_is_there() -> None:
     with CostWorld(topics=5, limits=Limits(topics=5)) as world:
         assert "limits.topics" in Clients(world).topic_by_http(1)

@@ -257,7 +257,7 @@ FORMATS: list[tuple[int, int, Event, str]] = [
         "96a2c3a4910192020381a162a2c3a491a163c3",
     ),
     (105, 1, PermissionSet("ä", "b", ["consume"]), "93a2c3a4a16291a7636f6e73756d65"),
-    (106, 1, SubscriptionRolesSet("ä", "b", ["c"]), "93a2c3a4a16291a163"),
+    (106, 2, SubscriptionRolesSet("ä", "b", ["c"], gone=True), "94a2c3a4a16291a163c3"),
     (107, 1, SubscriptionAuthSet("ä", True), "92a2c3a4c3"),
     (110, 1, CompactionRequest(1, True), "9201c3"),
     (111, 1, CompactionBegin(1, b"t1", 2, 3), "9401c40274310203"),
@@ -303,6 +303,7 @@ OLDER: list[tuple[int, int, Event, str]] = [
     (53, 1, OwnershipAsk(1, ME), "9201920202"),
     (73, 1, NamespaceCreate("ä", Policies(ttl_s=3)), "92a2c3a498c0c003c0c0c0c0c0"),
     (74, 1, NamespaceUpdate("ä", Policies(ttl_s=3)), "92a2c3a498c0c003c0c0c0c0c0"),
+    (106, 1, SubscriptionRolesSet("ä", "b", ["c"]), "93a2c3a4a16291a163"),
 ]
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
 from holdfast.broker import Quota
 from holdfast.server.config import Limits
-from tests.kit.server.http_world import HttpWorld, http
+from tests.kit.server.http_world import Answer, HttpWorld, http
 
 __all__ = ["http"]
 
@@ -179,3 +180,16 @@ def test_a_namespace_whose_properties_are_too_large(http: HttpWorld) -> None:
         http.done("PUT", place, json={"properties": {"small": "x"}})
     finally:
         quota.stop()
+
+
+def test_two_roles_are_removed_at_once(http: HttpWorld) -> None:
+    """Neither request gives the role of the other one back."""
+    at = "/admin/v2/namespaces/public/default/permissions"
+    http.done("POST", f"{at}/subscription/audit", json=["boss", "guest", "intern"])
+
+    async def both() -> list[Answer]:
+        paths = (f"{at}/audit/{role}" for role in ("guest", "intern"))
+        return await asyncio.gather(*(http.asking("DELETE", each) for each in paths))
+
+    assert [each.status for each in http.run(both())] == [204, 204]
+    assert http.get(f"{at}/subscription") == {"audit": ["boss"]}

@@ -40,6 +40,10 @@ def test_names_properties_and_schemas_have_a_limit_in_all() -> None:
     checks.names_properties_and_schemas_have_a_limit_in_all()
 
 
+def test_what_is_removed_needs_no_room() -> None:
+    checks.what_is_removed_needs_no_room()
+
+
 def test_a_restart_counts_what_is_there() -> None:
     checks.a_restart_counts_what_is_there()
 

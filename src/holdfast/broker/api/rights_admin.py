@@ -86,6 +86,14 @@ class RightsAdmin:
         event = SubscriptionRolesSet(namespace_name(namespace), subscription, list(roles))
         await self._broker.engine.submit(event)
 
+    async def drop_subscription_role(self, namespace: str, subscription: str, role: str) -> None:
+        """Remove one of the roles that may consume from subscriptions of a name.
+
+        After the last one all may.
+        """
+        event = SubscriptionRolesSet(namespace_name(namespace), subscription, [role], gone=True)
+        await self._broker.engine.submit(event)
+
     def is_prefixed(self, namespace: str) -> bool:
         """Return whether subscriptions of a namespace must begin with the role of their consumers."""
         name = namespace_name(namespace)

@@ -74,7 +74,7 @@ class PermissionSet(Event, frozen=True):
         return _set(state, context, of, (self.place, self.role), actions, namespace)
 
 
-@event(106, base=0)
+@event(106, version=2, base=0, older=(3,))
 class SubscriptionRolesSet(Event, frozen=True):
     """Replace the roles that may consume from subscriptions of a name in a namespace."""
 
@@ -82,11 +82,16 @@ class SubscriptionRolesSet(Event, frozen=True):
     subscription: str
     roles: list[str] = msgspec.field(default_factory=list)
     """Empty: all that may consume."""
+    gone: bool = False
+    """Remove these roles, and keep the others: two senders may each remove one."""
 
     def apply(self, state: BrokerState, context: Context) -> Done:
         state.namespaces.require(self.namespace)
         roles, of = checked_roles(self.roles), state.permissions.subscriptions
         checked_name(self.subscription, "a subscription")
+        if self.gone:
+            known = of.get(self.namespace, {}).get(self.subscription, ())
+            roles = tuple(each for each in known if each not in roles)
         return _set(state, context, of, (self.namespace, self.subscription), roles, self.namespace)
 
 

@@ -74,9 +74,7 @@ async def forbid(call: Call) -> None:
 @route("DELETE", "/permissions/{subscription}/{role}", refusals=(404,))
 async def drop_subscription_role(call: Call) -> None:
     """Remove a role from those of a subscription; after the last, all may consume."""
-    admin, name = call.broker.admin, call["subscription"]
-    known = admin.subscription_roles(call.namespace).get(name, [])
-    await admin.set_subscription_roles(call.namespace, name, [each for each in known if each != call["role"]])
+    await call.broker.admin.drop_subscription_role(call.namespace, call["subscription"], call["role"])
 
 
 @route("GET", "/subscriptionAuthMode", answer=Mode, refusals=(404,))
