@@ -248,7 +248,7 @@ def deliveries_are_paced() -> None:
 
 
 def longer_periods_have_longer_bursts() -> None:
-    """A rate has the burst of its period, also after one of as many messages per second."""
+    """The burst is that of the period, also after an equal rate of another period."""
 
     async def life(broker: Broker) -> None:
         admin = broker.admin

@@ -254,7 +254,7 @@ def names_properties_and_schemas_have_a_limit_in_all() -> None:
 
 
 def what_is_removed_needs_no_room() -> None:
-    """A grant can be revoked, and a property removed, when the limit is reached or was lowered."""
+    """Grants are revoked, and properties removed, also where the limit is exceeded."""
     with CostWorld(limits=Limits(metadata_bytes=5000)) as world:
         world.run(world.create(["t"]))
         admin = world.broker.admin
