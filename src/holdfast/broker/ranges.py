@@ -35,17 +35,16 @@ def merged(ranges: Iterable[Range]) -> list[Range]:
         >>> merged([(5, 7), (1, 3), (3, 4)])
         [(1, 4), (5, 7)]
     """
-    given = iter(sorted(ranges, key=_first))  # four times as fast as to compare pairs
-    low, high = next(given, (0, 0))
     out: list[Range] = []
-    for first, end in given:
+    high = -1
+    for each in sorted(ranges, key=_first):  # four times as fast as to compare pairs
+        first, end = each
         if first > high:
-            out.append((low, high))
-            low, high = first, end
-        elif end > high:
+            out.append(each)  # mostly nothing joins it, and it stays the same object
             high = end
-    if low < high:
-        out.append((low, high))
+        elif end > high:
+            out[-1] = (out[-1][0], end)
+            high = end
     return out
 
 

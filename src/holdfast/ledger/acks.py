@@ -60,18 +60,20 @@ class AckState:
 
     def ack_ranges(self, ranges: Iterable[tuple[int, int]], end: int) -> None:
         """Acknowledge whole entries. Ordinals from `end` on are not published yet and are ignored."""
-        holes, low = self._holes, self.acked_to
-        for a, b in ranges:
+        add, low, last = self._holes.add_range, self.acked_to, self._holes_end
+        for a, b in ranges:  # of Key_Shared, each entry is a range of its own
             if b > end:
                 b = end
             if a <= low:
                 if b > low:
                     low = b
             elif a < b:
-                holes.add_range(a, b)
-                self._holes_end = max(self._holes_end, b)
+                add(a, b)
+                if b > last:
+                    last = b
                 if self._bits:
                     self._close(a, b)
+        self._holes_end = last
         self.advance(low)
 
     def ack_cumulative(self, to: int, end: int) -> None:
