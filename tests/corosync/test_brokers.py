@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 import shutil
 import subprocess
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from holdfast._core import encode_messages
 from holdfast.client import Client, StageReceipt
 from holdfast.columns import FileTopic
 from holdfast.demo.cluster.breaking import FAULTS, Scene, Settings, run
@@ -24,12 +27,12 @@ from holdfast.demo.cluster.brokers import HTTP_PORT, PULSAR_PORT, Brokers
 from holdfast.demo.cluster.nodes import SUBNET, Nodes
 from holdfast.demo.cluster.roles import RECEIVER_QUEUE
 from holdfast.errors import NotFound
-from tests.kit.server.wire_raw import Raw, Type
+from tests.kit.server.wire_raw import Raw, Type, id_of
 from tests.kit.slices import number_in, pick
 from tests.kit.spark.members_program import ROWS
 
 TOPIC = "persistent/public/default/orders"
-SHARED = 1
+SHARED, KEY_SHARED = 1, 3
 OFFICIAL = """
 import sys, pulsar
 client = pulsar.Client(sys.argv[1], logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
@@ -411,3 +414,158 @@ def test_an_unreplicated_topic_stays_with_its_node(brokers: Brokers) -> None:
     assert done.stdout.split() == ["received", "b'led'"], done.stderr
     assert inside(0, lambda: ask(2, f"{path}?force=true", "DELETE")) == {}
     assert inside(0, lambda: ask(1, path, "PUT")) == {}, "the name is free"
+
+
+# -- keys, delivery times, partitions -----------------------------------------------------------------
+
+PARTED = """
+import sys, pulsar
+client = pulsar.Client(sys.argv[1], logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+consumer = client.subscribe("parted", "s", initial_position=pulsar.InitialPosition.Earliest)
+producer = client.create_producer("parted", batching_enabled=False)
+ids = [producer.send(b"%d" % n) for n in range(30)]
+print(sorted({each.partition() for each in ids}))
+print(sorted(int(consumer.receive(20_000).data()) for _ in range(30)) == list(range(30)))
+client.close()
+"""
+
+
+class Keyed:
+    """Key_Shared consumers at members of a cluster, and the order of each key."""
+
+    def __init__(self, brokers: Brokers) -> None:
+        self.brokers = brokers
+        self.raws: dict[str, Raw] = {}
+        """By the name of a consumer."""
+        self.held: dict[str, list[tuple[int, int, object]]] = defaultdict(list)
+        """By consumer: key, number and id of unacknowledged messages."""
+        self.most: dict[int, int] = defaultdict(lambda: -1)
+        """By key: the largest number that came."""
+
+    def join(self, name: str, node: int) -> None:
+        raw = self.raws[name] = connect(self.brokers, node)
+        raw.subscribe("keyed", sub_type=KEY_SHARED, consumer_name=name)
+        raw.flow(1000)
+
+    def leave(self, name: str) -> None:
+        """Leave as a client that dies does; what is in hand goes to others."""
+        self.raws.pop(name).close()
+        self.held.pop(name, None)
+
+    def publish(self, first: int, end: int, keys: int) -> None:
+        """Publish these numbers of each key."""
+        with connect(self.brokers, 1) as raw:
+            raw.produce("keyed")
+            for number in range(first, end):
+                for key in range(keys):
+                    sequence = number * keys + key
+                    data = b"#%d.%d" % (key, number)
+                    entry = encode_messages([data], "raw", sequence, 1, key=f"key {key}")[0]
+                    raw.tell(Type.SEND, entry, producer_id=1, sequence_id=sequence)
+            for _ in range((end - first) * keys):
+                raw.expect(Type.SEND_RECEIPT)
+
+    def take(self) -> None:
+        """Receive what has come; each key keeps its order, and has one consumer."""
+        for name, raw in self.raws.items():
+            while True:
+                if not raw.waits(0.02):
+                    break
+                kind, message = raw.hear()
+                if kind == Type.PING:
+                    raw.tell(Type.PONG)
+                if kind != Type.MESSAGE:
+                    continue
+                found = re.search(rb"#(\d+)\.(\d+)$", raw.entries[-1])
+                assert found is not None
+                key, number = int(found[1]), int(found[2])
+                assert number <= self.most[key] + 1, f"{name}: key {key}: {number} after {self.most[key]}"
+                self.most[key] = max(self.most[key], number)
+                others = [other for other in self.held if other != name]
+                holders = [other for other in others if any(key == each[0] for each in self.held[other])]
+                assert not holders, f"key {key} is at {name}, and at {holders}"
+                self.held[name].append((key, number, id_of(message)))
+
+    def acknowledge(self) -> None:
+        for name, raw in self.raws.items():
+            for _, _, each in self.held.pop(name, []):
+                raw.ack(each)
+
+
+def test_keys_keep_their_order_at_all_members(brokers: Brokers) -> None:
+    """I260, I261: while consumers join and die, and a broker is killed."""
+    keys, crowd = 12, Keyed(brokers)
+
+    def have_come(numbers: int) -> bool:
+        crowd.take()
+        crowd.acknowledge()
+        return all(crowd.most[key] == numbers - 1 for key in range(keys))
+
+    def held() -> dict[str, set[int]]:
+        return {name: {key for key, _, _ in each} for name, each in crowd.held.items() if each}
+
+    for node in brokers.nodes.numbers:
+        crowd.join(f"c{node}", node)
+    crowd.publish(0, 5, keys)
+
+    def all_are_held() -> bool:
+        crowd.take()
+        return sum(map(len, crowd.held.values())) == 5 * keys
+
+    wait(all_are_held, "some keys wait, and no one holds them")
+    assert len(held()) == 3, "a member has no key"
+    crowd.join("joins", 3)
+    crowd.publish(5, 8, keys)
+    crowd.take()
+    crowd.leave("c1")
+    wait(lambda: have_come(8), "a key is stuck after a consumer died")
+    crowd.publish(8, 12, keys)
+    crowd.take()
+    brokers.parts[2].end()
+    crowd.leave("c2")
+    wait(lambda: have_come(12), "a key is stuck after a broker died")
+    brokers.parts[2].start()
+    wait_serving(brokers, brokers.nodes.numbers)
+    crowd.join("c2", 2)
+    crowd.publish(12, 15, keys)
+    wait(lambda: have_come(15), "a key is stuck after the broker returned")
+    for name in [*crowd.raws]:
+        crowd.leave(name)
+
+
+def test_a_delayed_message_outlives_its_owner(brokers: Brokers) -> None:
+    """It comes at its time from the next owner, and not before."""
+    with connect(brokers, 2) as first, connect(brokers, 3) as second:
+        first.subscribe("later", sub_type=SHARED)
+        first.flow(10)
+        due_ms = int(time.time() * 1000) + 8000
+        with connect(brokers, 1) as raw:
+            raw.produce("later")
+            for sequence, at_ms in enumerate((due_ms, 0)):
+                data = b"late" if at_ms else b"now"
+                entry = encode_messages([data], "raw", sequence, 1, deliver_at_ms=at_ms)[0]
+                raw.tell(Type.SEND, entry, producer_id=1, sequence_id=sequence)
+                raw.expect(Type.SEND_RECEIPT)
+        assert numbers(first, 1) == [1], "the other one is delayed"
+        second.subscribe("later", sub_type=SHARED)
+        second.flow(10)
+        brokers.parts[2].end()
+        assert numbers(second, 1) == [1], "it was not acknowledged"
+        assert numbers(second, 1, 40.0) == [0]
+        assert time.time() * 1000 >= due_ms
+    brokers.parts[2].start()
+    wait_serving(brokers, brokers.nodes.numbers)
+
+
+def test_partitions_of_any_member(brokers: Brokers) -> None:
+    """One member creates them, another one adds some; the official client has all of them."""
+    inside, ask, path = brokers.nodes.inside, brokers.ask, "persistent/public/default/parted/partitions"
+    assert inside(0, lambda: ask(2, path, "PUT", 2)) == {}
+    wait(lambda: isinstance(inside(0, lambda: ask(3, path)), dict), "member 3 does not know the topic")
+    assert inside(0, lambda: ask(3, path, "POST", 4)) == {}
+    wait(lambda: inside(0, lambda: ask(1, path)).get("partitions") == 4, "member 1 has fewer partitions")
+    command = [sys.executable, "-c", PARTED, brokers.url(1)]
+    done = subprocess.run(
+        brokers.nodes.command(0, command), capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.stdout.splitlines() == ["[0, 1, 2, 3]", "True"], done.stderr

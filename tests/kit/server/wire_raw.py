@@ -125,6 +125,10 @@ class Raw:
             self.entries.append(frame[4 + size :])
         return command.type, getattr(command, _FIELDS[command.type])
 
+    def waits(self, timeout_s: float) -> bool:
+        """Return whether something is here within this time, at least a part of a command."""
+        return bool(self._buffer) or bool(select.select([self.socket], [], [], timeout_s)[0])
+
     def expect(self, kind: int, timeout_s: float | None = None) -> Any:
         """Return the next command, which must have this type; answer pings meanwhile."""
         while True:
