@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
+from functools import lru_cache
 from typing import NamedTuple
 
 from holdfast.errors import Misuse, Unsupported
@@ -131,6 +132,12 @@ def topic_name(name: str) -> str:
     Raises:
         Misuse: the text is not the name of a topic.
     """
+    require_is_text(name, "a topic")
+    return _full_name(name)
+
+
+@lru_cache(maxsize=256)  # stats ask several times for the same name; a name has at most 2 KB
+def _full_name(name: str) -> str:
     return str(TopicName.parse(name))
 
 

@@ -127,6 +127,11 @@ class Topic:
         return self.state.policies
 
     @property
+    def has_compaction(self) -> bool:
+        """Whether a compaction was requested, or left a view."""
+        return self.state.compaction is not None
+
+    @property
     def terminated(self) -> bool:
         return self.state.terminated
 

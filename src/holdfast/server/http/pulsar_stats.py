@@ -131,6 +131,8 @@ class Looks:
         return answer
 
     def _compaction(self, topic: Topic) -> CompactionSummary:
+        if not topic.has_compaction:
+            return CompactionSummary()
         found = self._broker.admin.compaction(topic.name)
         return CompactionSummary(
             last_compaction_removed_event_count=found.read - found.kept,
