@@ -225,33 +225,38 @@ def test_all_partitions_are_terminated(http: HttpWorld) -> None:
 # -- commands ------------------------------------------------------------------------------------------
 
 
-def test_commands(holdfast: Cli) -> None:
+def test_commands_from_creation_to_deletion(holdfast: Cli) -> None:
     assert holdfast.says("topic", "create", "told", "--partitions", "2") == "told: created\n"
     assert "exists already" in holdfast.complains("topic", "create", "told", "--partitions", "2")
     assert holdfast.says("topic", "create", "told", "--partitions", "2", "--exist-ok") == "told: was there\n"
     assert "told " in holdfast.says("topic", "partitions")
     assert holdfast.answer("topic", "partitions", "told") == {"name": f"{FULL}told", "partitions": 2}
-    holdfast.says("subscription", "create", "told", "s")
     assert holdfast.says("topic", "partitions", "told", "4") == "told has 4 partitions\n"
     assert "cannot have fewer" in holdfast.complains("topic", "partitions", "told", "3")
     assert "told-partition-3" in holdfast.says("topic", "ls")
-    stats = holdfast.answer("topic", "stats", "told")["partitions"]
-    assert [list(each["subscriptions"]) for each in stats] == [["s"]] * 4
-    assert holdfast.says("subscription", "ls", "told").count("told-partition-") == 4
-    assert holdfast.says("subscription", "stats", "told", "s").count("told-partition-") == 4
-    assert len(holdfast.answer("subscription", "stats", "told", "s")["partitions"]) == 4
-    assert "4 partitions, 0 entries" in holdfast.says("topic", "stats", "told")
-    assert holdfast.answer("topic", "set", "told", "--ttl", "60s")["ttl_s"] == 60
     holdfast.says("topic", "create", "plain")
     assert "is not partitioned" in holdfast.complains("topic", "partitions", "plain")
     assert "partition" in holdfast.complains("topic", "rm", "told-partition-0", "--force")
-    assert "4 partitions" in holdfast.complains("subscription", "skip", "told", "s", "1")
-    holdfast.says("topic", "truncate", "told")
-    holdfast.says("topic", "terminate", "told")
     assert holdfast.says("topic", "rm", "told") == "removed told\n"
     assert "told" not in holdfast.says("topic", "ls")
     wrong = holdfast.complains("topic", "create", "x", "--partitions", "2", "--unreplicated", status=2)
     assert "exclude each other" in wrong
+
+
+def test_commands_about_all_partitions(holdfast: Cli) -> None:
+    holdfast.says("topic", "create", "whole", "--partitions", "2")
+    holdfast.says("subscription", "create", "whole", "s")
+    holdfast.says("topic", "partitions", "whole", "4")
+    stats = holdfast.answer("topic", "stats", "whole")["partitions"]
+    assert [list(each["subscriptions"]) for each in stats] == [["s"]] * 4
+    assert holdfast.says("subscription", "ls", "whole").count("whole-partition-") == 4
+    assert holdfast.says("subscription", "stats", "whole", "s").count("whole-partition-") == 4
+    assert len(holdfast.answer("subscription", "stats", "whole", "s")["partitions"]) == 4
+    assert "4 partitions, 0 entries" in holdfast.says("topic", "stats", "whole")
+    assert holdfast.answer("topic", "set", "whole", "--ttl", "60s")["ttl_s"] == 60
+    assert "4 partitions" in holdfast.complains("subscription", "skip", "whole", "s", "1")
+    holdfast.says("topic", "truncate", "whole")
+    holdfast.says("topic", "terminate", "whole")
 
 
 def test_stats_of_a_subscription_tell_what_it_waits_for(cli: Cli, http: HttpWorld) -> None:
