@@ -7,12 +7,14 @@ import json
 import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from unittest import mock
 
 import pytest
 from google.protobuf import descriptor_pb2
 
 from holdfast.errors import BadSchema, IncompatibleSchema
 from holdfast.protocol import pulsar_pb2 as pb
+from holdfast.server.registry import definition, native
 from holdfast.server.registry.compatibility import require_compatible
 from holdfast.server.registry.definition import DEFINITION_BYTES_MAX, require_sound
 
@@ -137,6 +139,24 @@ def large_definitions_are_not_kept() -> None:
         tracemalloc.stop()
 
 
+def many_parts_are_not_looked_at() -> None:
+    """A definition with too many parts is refused at the first level that has them."""
+    lists = b"[" + b"[]," * 300_000 + b"[]]"
+    files = descriptor_pb2.FileDescriptorSet(file=[descriptor_pb2.FileDescriptorProto()] * 300_000)
+    encoded = base64.b64encode(files.SerializeToString()).decode()
+    data = json.dumps({"fileDescriptorSet": encoded, "rootMessageTypeName": "m"}).encode()
+    for type_, definition_, module, looks in (
+        (pb.Schema.Json, lists, definition, "_inner"),
+        (pb.Schema.ProtobufNative, data, native, "_text"),
+    ):
+        with (
+            mock.patch.object(module, looks, wraps=getattr(module, looks)) as looked,
+            pytest.raises(BadSchema, match=r"300,00\d .*; at most 5,000 are allowed"),
+        ):
+            require_sound(pb.Schema(name="s", type=type_, schema_data=definition_))
+        assert looked.call_count < 10
+
+
 def size_is_checked_before_parsing() -> None:
     for type_ in (pb.Schema.Avro, pb.Schema.ProtobufNative, pb.Schema.KeyAndValue):
         schema = pb.Schema(name="s", type=type_, schema_data=b" " * (DEFINITION_BYTES_MAX + 1))
@@ -150,5 +170,6 @@ CHECKS = [
     long_names_of_types_are_refused,
     long_names_of_messages_are_refused,
     large_definitions_are_not_kept,
+    many_parts_are_not_looked_at,
     size_is_checked_before_parsing,
 ]

@@ -121,7 +121,7 @@ def test_sizes(http: HttpWorld) -> None:
         deep = {"type": "array", "items": deep}
     for definition, status, words in (
         ("x" * ((1 << 20) + 1), 413, "limits.http_body_bytes"),
-        (many, 422, "parts; at most 5,000 are allowed"),
+        (many, 422, "parts or more; at most 5,000 are allowed"),
         (json.dumps(deep), 422, "nested too deeply"),
     ):
         for path in ("schema", "compatibility", "version"):

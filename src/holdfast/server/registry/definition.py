@@ -101,7 +101,9 @@ def _parsed(data: bytes, type_: str) -> avro_definition.Type:
     except ValueError as error:
         raise BadSchema(f"{what}: {error}") from None
     if nodes > NODES_MAX:
-        raise BadSchema(f"a schema of type {type_} has {nodes:,} parts; at most {NODES_MAX:,} are allowed")
+        raise BadSchema(
+            f"a schema of type {type_} has {nodes:,} parts or more; at most {NODES_MAX:,} are allowed"
+        )
     try:
         return avro_definition.parsed(tree)
     except BadSchema as error:
@@ -132,7 +134,7 @@ def require_name(name: str) -> str:
 
 
 def _nodes(tree: Any) -> int:
-    """Count the parts of a definition.
+    """Count the parts of a definition, to the level that has too many at most.
 
     Raises:
         BadSchema: it is nested too deeply, or a name is too long.
@@ -140,6 +142,8 @@ def _nodes(tree: Any) -> int:
     level, nodes = [tree], 0
     for _ in range(2 * DEPTH_MAX):  # an object and its list are two levels
         nodes += len(level)
+        if nodes > NODES_MAX:
+            return nodes
         level = [inner for each in level for inner in _inner(each)]
         if not level:
             return nodes

@@ -84,6 +84,8 @@ def _parsed(data: bytes) -> Descriptors:
         raise BadSchema(
             f"{what} needs fileDescriptorSet (base64) and rootMessageTypeName: {error!r}"
         ) from None
+    if len(files.file) > MESSAGES_MAX:  # each of them is an object, when it is looked at
+        raise BadSchema(f"{what} has {len(files.file):,} files; at most {MESSAGES_MAX:,} are allowed")
     messages: dict[str, Message] = {}
     left: list[tuple[str, Message]] = []
     for file in files.file:
