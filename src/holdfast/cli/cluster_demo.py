@@ -6,7 +6,7 @@ import argparse
 from dataclasses import asdict
 
 from holdfast.cli.output import print_json
-from holdfast.cli.parsing import Subparsers, bare_command, declare, require_for_demo, seconds
+from holdfast.cli.parsing import Subparsers, bare_command, declare, rate, require_for_demo, seconds
 
 DESCRIPTION = """\
 Three brokers on this machine, each with a Corosync daemon in network, mount and
@@ -31,7 +31,7 @@ def add(verbs: Subparsers) -> None:
     parser, _ = bare_command(verbs, "demo", "run three brokers while they are broken", DESCRIPTION, demo)
     declare(
         parser,
-        types={"seconds": seconds, "rate": seconds, "faults": faults},
+        types={"seconds": seconds, "rate": rate, "faults": faults},
         seconds=40.0,
         rate=1000.0,
         clients=4,

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from holdfast.cli.output import print_json
-from holdfast.cli.parsing import Subparsers, bare_command, declare, require_for_demo, seconds
+from holdfast.cli.parsing import Subparsers, bare_command, declare, rate, require_for_demo, seconds
 
 DESCRIPTION = """\
 An acquisition rig: sensors hand frames of samples to analysers, each through a
@@ -61,14 +61,6 @@ def add(nouns: Subparsers) -> None:
         --keep: keep data, archive and records, and print their paths
         --to DIR: directory of the report page (default: a new one)
         """)
-
-
-def rate(text: str) -> float:
-    """More than 0: a demo without messages shows nothing."""
-    value = seconds(text)
-    if value == 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
-    return value
 
 
 def demo(options: argparse.Namespace) -> int:

@@ -57,6 +57,14 @@ def seconds(text: str) -> float:
     return value
 
 
+def rate(text: str) -> float:
+    """More than 0: a demo without messages shows nothing."""
+    value = seconds(text)
+    if value == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
+    return value
+
+
 def interval(text: str) -> float:
     """Seconds between two looks: at least 0.01."""
     value = seconds(text)

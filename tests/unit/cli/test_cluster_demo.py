@@ -56,3 +56,10 @@ def test_it_says_what_is_missing(
     assert run(["cluster", "demo", "--seconds", "1"]) != 0
     assert words in capsys.readouterr().err
     assert not list(tmp_path.iterdir()), "it leaves something behind"
+
+
+def test_a_rate_of_no_messages_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        run(["cluster", "demo", "--rate", "0"])
+    assert caught.value.code == 2
+    assert "argument --rate: '0' is not a number above 0" in capsys.readouterr().err

@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 
 from holdfast.demo.cluster.balance import Account
-from holdfast.demo.cluster.breaking import MemberLook, Outcome, Scene, Settings
+from holdfast.demo.cluster.breaking import MemberLook, Outcome, Scene, Settings, _owner, _state
 from holdfast.demo.cluster.picture import account_lines, line, lines, picture
 from holdfast.demo.processes import Part
 
@@ -46,8 +46,8 @@ def test_a_picture_has_members_owner_backlog_and_events() -> None:
     assert shown[1].startswith("running, ")
     assert [row.split() for row in shown if row.startswith("  node ")] == [
         ["node", "1", "serves", "view", "7,", "owns", "2", "subscriptions"],
-        ["node", "2", "away", "view", "0,", "owns", "0", "subscriptions"],
-        ["node", "3", "serves", "view", "7,", "owns", "1", "subscriptions"],
+        ["node", "2", "away"],
+        ["node", "3", "serves", "view", "7,", "owns", "1", "subscription"],
     ]
     for name, count in (("confirmed", "56,789"), ("received", "55,555"), ("backlog", "1,234")):
         assert [row.split()[1] for row in shown if row.startswith(f"  {name} ")] == [count]
@@ -55,6 +55,18 @@ def test_a_picture_has_members_owner_backlog_and_events() -> None:
     assert "receiver-1 killed" in text
     assert "sender-1" in text
     assert shown[-1].endswith("node 2: kill -9 of a broker")
+
+
+def test_a_member_that_does_not_serve_has_a_short_state_and_no_share() -> None:
+    assert _state("this node is not serving: waiting-for-quorum; waits for node 2") == "waiting-for-quorum"
+    assert _state("away") == "away"
+    found = scene()
+    found.members = [MemberLook(1, "waiting-for-quorum", 7, 2)]
+    assert "  node 1   waiting-for-quorum" in picture(found)
+
+
+def test_an_owner_is_shown_by_its_node() -> None:
+    assert [_owner(each) for each in ("3.7352809659031396", None)] == ["node 3", "–"]
 
 
 def test_a_line_has_all_of_it_for_a_pipe() -> None:

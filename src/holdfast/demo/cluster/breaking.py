@@ -5,7 +5,6 @@ Senders and receivers at all members go on meanwhile.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
 import shutil
@@ -110,6 +109,8 @@ class Show(stage.Stage):
         self.records = root / "records"
         self.scene.members = [MemberLook(node) for node in nodes.numbers]
         self.plan: list[tuple[float, functools.partial[None]]] = []
+        self.broken: list[tuple[Fault, int]] = []
+        """Faults that are not mended yet, and their nodes."""
         self.away: set[int] = set()
         """Nodes whose broker was killed."""
         self.records.mkdir(parents=True)
@@ -161,6 +162,7 @@ class Show(stage.Stage):
 
     def _break(self, fault: Fault, node: int) -> None:
         everywhere = self.nodes.numbers if fault == "power" else [node]
+        self.broken.append((fault, node))
         self.scene.tell(f"node {', '.join(map(str, everywhere))}: {FAULTS[fault]}")
         if fault == "cut":
             self.nodes.cut(node)
@@ -185,6 +187,7 @@ class Show(stage.Stage):
             if fault in ("kill", "power"):
                 self.away.discard(each)
                 self.brokers.parts[each].start()
+        self.broken.remove((fault, node))
         self.scene.tell(f"node {', '.join(map(str, everywhere))}: mended")
 
     def _signal(self, node: int, number: signal.Signals) -> None:
@@ -208,10 +211,9 @@ class Show(stage.Stage):
 
     def rest(self) -> None:
         """Let senders finish, receivers catch up, and all members serve again."""
-        for _, step in self.plan:  # the run was interrupted: what is broken is mended
-            if step.func == self._mend:
-                step()
         self.plan.clear()
+        for fault, node in list(self.broken):  # the run ended early
+            self._mend(fault, node)
         self.scene.phase = "coming to rest"
         until = time.monotonic() + REST_S
         self._require(until, lambda: self._serving() == len(self.nodes.numbers), "not all members serve")
@@ -281,13 +283,14 @@ class Show(stage.Stage):
         answers = self.nodes.inside(0, lambda: [self._ask(each.node) for each in scene.members])
         told = False
         for each, (status, queues) in zip(scene.members, answers, strict=True):
-            each.state = status if isinstance(status, str) else "serves"
-            if not isinstance(status, str):
-                each.view, each.owns = status["view"], status["ownedSubscriptions"]
+            if isinstance(status, str):
+                each.state, each.view, each.owns = _state(status), 0, 0
+            else:
+                each.state, each.view, each.owns = "serves", status["view"], status["ownedSubscriptions"]
             for queue in queues:
                 for sub in queue["subscriptions"]:
                     if queue["topic"] == TOPIC and sub["name"] == SUBSCRIPTION:
-                        scene.owner, scene.backlog, told = str(sub["owner"]), sub["backlog"], True
+                        scene.owner, scene.backlog, told = _owner(sub["owner"]), sub["backlog"], True
         scene.confirmed = sum(confirmed(self.records).values())
         scene.received = sum(path.read_bytes().count(b"\n") for path in self.records.glob("*.received"))
         self.view(scene)
@@ -300,6 +303,16 @@ class Show(stage.Stage):
         return status, queues if isinstance(queues, list) else []
 
 
+def _state(refusal: str) -> str:
+    """Return the state in a member's refusal, without its reason."""
+    return refusal.removeprefix("this node is not serving: ").partition(";")[0]
+
+
+def _owner(member: str | None) -> str:
+    """Return the node of a member `node.incarnation`."""
+    return "–" if member is None else f"node {member.partition('.')[0]}"
+
+
 def run(settings: Settings, view: View) -> Outcome:
     """Run the demo.
 
@@ -309,8 +322,8 @@ def run(settings: Settings, view: View) -> Outcome:
     root = Path(tempfile.mkdtemp(prefix="holdfast-cluster."))
     assert threading.current_thread() is threading.main_thread()
     before = {each: signal.signal(each, _leave) for each in (signal.SIGTERM, signal.SIGHUP)}
+    before[signal.SIGINT] = signal.getsignal(signal.SIGINT)
     found: Account | None = None
-    show: Show | None = None
     try:
         with Nodes(3) as nodes:
             show = Show(settings, root, nodes, view)
@@ -320,14 +333,20 @@ def run(settings: Settings, view: View) -> Outcome:
                     show.rest()
                     found = show.audit()
             finally:
+                for each in before:  # once is enough: nothing stops the clearing up
+                    signal.signal(each, signal.SIG_IGN)
                 show.end()
+        outcome = Outcome(found, show.scene, show.faults, root)
+        if outcome.good and not settings.keep:
+            shutil.rmtree(root, ignore_errors=True)
+    except BaseException:
+        if not settings.keep:
+            shutil.rmtree(root, ignore_errors=True)
+        raise
     finally:
         for each, handler in before.items():
             signal.signal(each, handler)
-        if show is None or not (settings.keep or show.faults or found is None or not found.balanced):
-            with contextlib.suppress(OSError):
-                shutil.rmtree(root)
-    return Outcome(found, show.scene, show.faults, root)
+    return outcome
 
 
 def _leave(number: int, _: object) -> None:

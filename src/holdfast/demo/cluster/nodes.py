@@ -53,6 +53,8 @@ NOWHERE = "02:00:00:00:ff:ff"
 """A hardware address that no node has."""
 MTU = 9000
 UP_S = 30.0
+APART: Any = {"start_new_session": True}
+"""For every process of a rig: Ctrl-C in a terminal is for the program that has the rig."""
 
 
 def lacks() -> str | None:
@@ -161,7 +163,7 @@ class Nodes:
             if self._daemons[number].poll() is not None:
                 break
             done = subprocess.run(
-                self.command(number, ["corosync-cfgtool", "-s"]), capture_output=True, check=False
+                self.command(number, ["corosync-cfgtool", "-s"]), capture_output=True, check=False, **APART
             )
             if done.returncode == 0:
                 return
@@ -180,7 +182,7 @@ class Nodes:
     def _ring(self, number: int) -> list[int]:
         """Return the nodes that a node's Corosync is connected with."""
         command = self.command(number, ["corosync-quorumtool", "-l"])
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, **APART)
         rows = [line.split() for line in done.stdout.splitlines()]
         return sorted(int(row[0]) for row in rows if row and row[0].isdigit())
 
@@ -237,7 +239,10 @@ class Nodes:
 
     def run(self, number: int, command: Sequence[str]) -> str:
         """Run a command inside a node, and return its output."""
-        done = subprocess.run(self.command(number, command), capture_output=True, text=True, check=False)
+        line = self.command(number, command)
+        done: subprocess.CompletedProcess[str] = subprocess.run(
+            line, capture_output=True, text=True, check=False, **APART
+        )
         if done.returncode != 0:
             raise Misuse(f"{' '.join(command)} failed in node {number}: {done.stderr or done.stdout}")
         return done.stdout
@@ -250,7 +255,9 @@ class Nodes:
 
     def _start(self, number: int, command: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
         line = self.command(number, command)
-        made: Future[subprocess.Popen[Any]] = self._starter.submit(lambda: subprocess.Popen(line, **options))
+        made: Future[subprocess.Popen[Any]] = self._starter.submit(
+            lambda: subprocess.Popen(line, **options, **APART)
+        )
         return made.result()
 
     def inside(self, number: int, call: Callable[[], T]) -> T:
@@ -323,6 +330,7 @@ class Nodes:
             [_needed("unshare"), "-n", "-m", "-i", "sh", "-c", script],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            **APART,
         )
         assert holder.stdout is not None
         if holder.stdout.readline() != b"ready\n":
@@ -352,6 +360,7 @@ class Nodes:
             capture_output=True,
             text=True,
             check=False,
+            **APART,
         )
         if done.returncode != 0:
             raise Misuse(f"ip failed in node {number}: {done.stderr.strip()} ({'; '.join(lines)})")

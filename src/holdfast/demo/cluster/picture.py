@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 from typing import TextIO
 
-from holdfast.demo.cluster.breaking import Outcome, Scene
+from holdfast.demo.cluster.breaking import MemberLook, Outcome, Scene
 from holdfast.demo.stage import Lines, account_text, row
+from holdfast.formatting import plural
 
 KINDS = ("broker", "sender", "receiver")
 
@@ -29,10 +30,7 @@ def picture(scene: Scene) -> list[str]:
         "holdfast cluster demo: senders ─► any of three brokers ─► receivers at all of them",
         f"{scene.phase}, {scene.elapsed:.1f} s",
         "",
-        *(
-            f"  node {each.node}   {each.state:30}  view {each.view}, owns {each.owns} subscriptions"
-            for each in scene.members
-        ),
+        *(f"  node {each.node}   {each.state:30}  {_share(each)}".rstrip() for each in scene.members),
         "",
         f"  confirmed    {scene.confirmed:>12,}   by a majority of the members",
         f"  received     {scene.received:>12,}   through one shared subscription; its owner is {scene.owner}",
@@ -42,6 +40,13 @@ def picture(scene: Scene) -> list[str]:
         "",
         *(f"  {event}" for event in scene.events),
     ]
+
+
+def _share(member: MemberLook) -> str:
+    """Return the view of a member and how much it owns; only one that serves has them."""
+    if member.state != "serves":
+        return ""
+    return f"view {member.view}, owns {plural(member.owns, 'subscription')}"
 
 
 def account_lines(outcome: Outcome) -> list[str]:
