@@ -274,6 +274,11 @@ class Membership:
         self._facts = MemberInfo(self._broker.group.member, name, **given)
         self.tend()
 
+    def repeat(self) -> None:
+        """Announce the same facts again: an event that changes nothing, and that every member must take."""
+        if self._facts is not None and not self.alone:
+            self._submit(MemberAnnounce(self._facts))
+
     def tend(self) -> None:
         """Submit what the state lacks: facts about this member, and values of shared options.
 

@@ -342,7 +342,8 @@ class Cluster:
     evict_s: float = seconds(30.0)
     """Time for which a member may hold the others back. Then they continue without it.
 
-    A member that stands still without holding others back has twice the time."""
+    A member that stands still without holding others back has twice the time, and in a quiet cluster up to
+    four times."""
     unreplicated_port: int = 0
     """Port for unreplicated topics of this node, open if `listen.port` is. 0: any free port."""
     unreplicated_tls_port: int = 0

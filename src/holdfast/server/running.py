@@ -39,6 +39,7 @@ from holdfast.server.membership import (
     waiting_words,
 )
 from holdfast.server.pulsar.listener import Server
+from holdfast.server.pulse import pulse
 from holdfast.server.seldom import Seldom
 from holdfast.server.settings import Settings
 from holdfast.server.stopping import StopTime
@@ -215,6 +216,7 @@ class _Running:
         access.authorizer.granted = lambda: broker.admin.granted
         loop = asyncio.get_running_loop()
         waits = [loop.create_task(self._stop.wait()), loop.create_task(ends)]
+        beside: list[asyncio.Task[None]] = []
         try:
             async with contextlib.AsyncExitStack() as parts:
                 urls = await self._start(parts, broker, access, view)
@@ -222,6 +224,7 @@ class _Running:
                     ports = {name: port for name, (_, port) in urls.items()}
                     facts = facts_of(self._config, ports, self._unreplicated)
                     broker.membership.announce(socket.gethostname(), **facts)
+                    beside.append(loop.create_task(pulse(broker, self._config.cluster.evict_s)))
                 keep_for_good()
                 self._ready(urls)
                 await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -229,9 +232,9 @@ class _Running:
                     _notify("STOPPING=1")
                     log.info("stopping", reason=self._reason, within_s=self._stopping.within_s)
         finally:
-            for each in waits:
+            for each in (*waits, *beside):
                 each.cancel()
-            await asyncio.gather(*waits, return_exceptions=True)
+            await asyncio.gather(*waits, *beside, return_exceptions=True)
 
     async def _start(
         self,
