@@ -38,7 +38,7 @@ def demo(corosync: None, tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
 
 @pytest.mark.timeout(180)
 def test_ctrl_c_ends_it_early_with_its_account(demo: subprocess.Popen[str], tmp_path: Path) -> None:
-    """The nodes are still there for the account, and what was not broken is not mended."""
+    """The nodes live until the account; what was not broken is not mended."""
     assert demo.stdout is not None
     while "  running  " not in demo.stdout.readline():
         assert demo.poll() is None

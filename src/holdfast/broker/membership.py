@@ -275,7 +275,7 @@ class Membership:
         self.tend()
 
     def repeat(self) -> None:
-        """Announce the same facts again: an event that changes nothing, and that every member must take."""
+        """Announce the same facts again: an event that changes nothing."""
         if self._facts is not None and not self.alone:
             self._submit(MemberAnnounce(self._facts))
 

@@ -1,7 +1,7 @@
-"""Keep events coming in a quiet cluster, so that a member that stands still is noticed.
+"""Keep events coming in a quiet cluster: they show which member hangs.
 
-A group evicts a member that does not take an event. If nothing happens, there is none, and clients would wait
-for ever for the topics of a member that hangs.
+A group evicts a member that does not take an event. A quiet cluster has no event of its own, and clients
+would wait for ever for the topics of a member that hangs.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ def picture(scene: Scene) -> list[str]:
 
 
 def _share(member: MemberLook) -> str:
-    """Return the view of a member and how much it owns; only one that serves has them."""
+    """Return the view and the subscriptions of a member that serves."""
     if member.state != "serves":
         return ""
     return f"view {member.view}, owns {plural(member.owns, 'subscription')}"
