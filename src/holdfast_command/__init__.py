@@ -25,12 +25,17 @@ def main() -> int:
         if heeded:
             signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
-            return command()
+            status = command()
         finally:
             if heeded:
                 signal.signal(signal.SIGINT, _leave)  # Python's own end would show a traceback
     except KeyboardInterrupt:
-        return INTERRUPTED
+        status = INTERRUPTED
+    if status == INTERRUPTED:
+        sys.unraisablehook = lambda _: (
+            None
+        )  # finalisers of objects that were broken off, as loops half closed
+    return status
 
 
 def _repeat_lost_interrupts() -> None:

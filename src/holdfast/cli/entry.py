@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import difflib
 import functools
 import io
 import os
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NoReturn
 
 import holdfast
@@ -95,10 +96,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return run(sys.argv[1:] if argv is None else argv)
     except KeyboardInterrupt as interrupt:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), quiet_finalisers():
             warnings.simplefilter("ignore")  # of coroutines that it broke off: they go with their frames
             interrupt.__traceback__ = None
         return 130
+
+
+@contextlib.contextmanager
+def quiet_finalisers() -> Iterator[None]:
+    """Show no errors of finalisers: the interrupt broke off what they end, as the closing of a loop."""
+    shown = sys.unraisablehook
+    sys.unraisablehook = lambda _: None
+    try:
+        yield
+    finally:
+        sys.unraisablehook = shown
 
 
 def run(argv: Sequence[str]) -> int:

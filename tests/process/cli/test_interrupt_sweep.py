@@ -268,3 +268,29 @@ def test_an_interrupt_in_a_callback_is_not_lost() -> None:
     """Python shows and drops an exception in the callback of a weak reference."""
     ended = subprocess.run([sys.executable, "-c", LOST], capture_output=True, text=True, timeout=50)
     assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")
+
+
+HALF_CLOSED = """
+import asyncio, sys
+import holdfast.cli.entry as entry, holdfast_command
+
+def leave(argv):
+    loop = asyncio.new_event_loop()
+    loop._csock.close()
+    loop._ssock.close()
+    loop._ssock = None
+    if KEPT:
+        leave.loop = loop
+    raise KeyboardInterrupt
+
+entry.run = leave
+sys.exit(holdfast_command.main())
+"""
+
+
+@pytest.mark.parametrize("kept", [False, True], ids=["at once", "at the end"])
+def test_a_loop_that_is_half_closed_ends_quietly(kept: bool) -> None:
+    """An interrupt while a loop closes leaves it half closed; its finaliser closed it again and failed."""
+    program = HALF_CLOSED.replace("KEPT", str(kept))
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=50)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")
