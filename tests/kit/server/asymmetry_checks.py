@@ -152,9 +152,13 @@ def heads(route: Route) -> int:
     """Return how many items an answer may list: the population, all policies, or nothing."""
     if route.path.endswith("/policies"):
         return 1
+    if route.path in EVERYTHING:
+        return 2 * LARGE
     return LARGE if any(route.path.endswith(word) for word in LISTS) else 0
 
 
+EVERYTHING = ("/admin/v2/broker-stats/topics", "/admin/v2/broker-stats/destinations")
+"""Routes that list all topics, and all clients of each."""
 LISTS: tuple[str, ...] = (
     "/topics",
     "/{namespace}",
