@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase
 
+from tests.kit.broker.life_machine import LifeMachine
 from tests.kit.broker.machine import RealMachine, SimMachine
 from tests.kit.broker.policy_machine import PolicyMachine
 from tests.kit.examples import examples
@@ -25,3 +26,5 @@ TestSimBroker = SimMachine.TestCase
 TestSimBroker.settings = examples(16, 1200, **MORE)
 TestPolicies = PolicyMachine.TestCase
 TestPolicies.settings = examples(12, 1200, **MORE)
+TestLives = LifeMachine.TestCase
+TestLives.settings = examples(10, 800, **MORE)

@@ -11,6 +11,8 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from holdfast.errors import HoldfastError
 from tests.kit.broker import harness as broker_harness
+from tests.kit.broker.life_machine import LifeMachine
+from tests.kit.broker.life_mutants import LIFE_MUTANTS
 from tests.kit.broker.machine import SimMachine
 from tests.kit.broker.model import Wrong
 from tests.kit.broker.mutants import MUTANTS
@@ -44,7 +46,7 @@ def play(sets: int, examples: int = EXAMPLES, of: type[SimMachine] = SimMachine)
         run_state_machine_as_test(machine, settings=fixed)
 
 
-@pytest.mark.parametrize("machine", [SimMachine, PolicyMachine])
+@pytest.mark.parametrize("machine", [SimMachine, PolicyMachine, LifeMachine])
 def test_without_a_mutant_nothing_is_noticed(machine: type[SimMachine]) -> None:
     """The histories that notice every mutant find no fault in the sound broker."""
     play(SOUND, SOUND_EXAMPLES, machine)
@@ -66,3 +68,11 @@ def test_the_model_with_policies_notices(name: str, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(broker_harness, "PATIENCE", 0.2)
     with pytest.raises((Wrong, AssertionError, HoldfastError)):
         play(MOST, POLICY_EXAMPLES, machine_of(kind))
+
+
+@pytest.mark.parametrize("name", LIFE_MUTANTS)
+def test_the_model_with_lives_notices(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    LIFE_MUTANTS[name](monkeypatch)
+    monkeypatch.setattr(broker_harness, "PATIENCE", 0.2)
+    with pytest.raises((Wrong, AssertionError, HoldfastError)):
+        play(MOST, POLICY_EXAMPLES, LifeMachine)
