@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -110,6 +111,31 @@ def test_a_refusal_after_a_deletion_names_the_version(tmp_path: Path) -> None:
             await broker.admin.set_policies(NAME, schema_strategy="BACKWARD_TRANSITIVE")
             with pytest.raises(IncompatibleSchema, match="messages of version 2: field x"):
                 await versions.add(broker, there, record(("x", "long")), by_producer=True)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    "change", [{"schema_auto_update": False}, {"schema_strategy": "ALWAYS_INCOMPATIBLE"}], ids=str
+)
+def test_rules_that_change_during_a_comparison(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: dict[str, Any]
+) -> None:
+    """A comparison can take a second: a change meanwhile applies to what is compared."""
+    compare = versions.compare
+
+    async def changed(broker: Broker, *arguments: Any) -> None:
+        await compare(broker, *arguments)
+        await broker.admin.set_policies(NAME, **change)
+
+    async def main() -> None:
+        async with Broker.open(tmp_path) as broker:
+            await broker.ensure_topic(NAME)
+            await broker.admin.set_policies(NAME, schema_strategy="BACKWARD")
+            assert await add(broker, ONE) == 0
+            monkeypatch.setattr(versions, "compare", changed)
+            assert await add(broker, record()) is None
+            assert len((await topic(broker)).schemas) == 1
 
     asyncio.run(main())
 

@@ -181,6 +181,8 @@ async def add(broker: Broker, topic: Topic, schema: pb.Schema, *, by_producer: b
                 "(isAllowAutoUpdateSchema); let an administrator add it"
             )
         await compare(broker, topic, applied.strategy, schema)
+        if rules(broker, topic) != applied:
+            continue  # they have changed meanwhile, and their effect is at once
         try:
             return await broker.add_schema(topic, schema.SerializeToString(deterministic=True), seen)
         except Outdated:
