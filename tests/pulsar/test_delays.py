@@ -157,6 +157,20 @@ def test_dead_letters(client: Any, topic: str, admin: Any) -> None:
     until(lambda: admin.stats(topic, "s")["backlog"] == 0)
 
 
+@program
+def test_messages_that_no_program_received_are_not_dead(client: Any, topic: str, admin: Any) -> None:
+    """Each unload returns the messages in the client's queue, and does not count."""
+    policy = pulsar.ConsumerDeadLetterPolicy(1, initial_subscription_name="watch")
+    consumer = shared(client, topic, dead_letter_policy=policy)
+    send_all(client.create_producer(topic), numbers(0, 5))
+    for _ in range(3):
+        until(lambda: admin.stats(topic, "s")["pending"] == 5)
+        admin.unload(topic)
+        until(lambda: admin.stats(topic, "s")["pending"] == 5)
+    found = receive(consumer, 5)
+    assert [(each.data(), each.redelivery_count()) for each in found] == [(n, 0) for n in numbers(0, 5)]
+
+
 def letters_of(client: Any, admin: Any, topics: list[str], count: int) -> list[bytes]:
     """Return the dead letters of these topics; each has some."""
     consumers = [client.subscribe(full(each), "watch") for each in topics]

@@ -218,7 +218,7 @@ nb::tuple group_acks(const nb::object& messages, u64 reset_number) {
 }
 
 void bind_giving_back(nb::class_<Dispatch>& table) {
-    table.def("redeliver_all", &Dispatch::redeliver_all)
+    table.def("redeliver_all", [](Dispatch& self, u64 id) { return self.redeliver_all(id); })
         .def("redeliver",
              [](Dispatch& self, u64 id, const std::vector<u64>& ordinals) {
                  return self.redeliver(id, ordinals);
@@ -401,7 +401,7 @@ void bind_dispatch(nb::module_& module) {
         .def_prop_rw("held_max", &Dispatch::held_max, &Dispatch::set_held_max)
         .def_prop_ro("held_messages", &Dispatch::held_messages)
         .def("add", &Dispatch::add)
-        .def("remove", &Dispatch::remove)
+        .def("remove", &Dispatch::remove, nb::arg("consumer"), nb::arg("counted") = true)
         .def("flow", &Dispatch::flow)
         .def("grant", &Dispatch::grant)
         .def("forgive", &Dispatch::forgive)

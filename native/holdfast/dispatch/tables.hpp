@@ -82,9 +82,9 @@ class Dispatch {
         return last_id_;
     }
 
-    // The entries that it held are to be read again. Returns their number.
-    u64 remove(u64 id) {
-        const u64 moved = redeliver_all(id);
+    // The entries that it held are to be read again; unless `counted`, as if it had not got them.
+    u64 remove(u64 id, bool counted = true) {
+        const u64 moved = redeliver_all(id, counted);
         const u32 slot = slot_of(id);
         order_.erase(std::find(order_.begin(), order_.end(), slot));
         slots_.erase(id);
@@ -230,11 +230,11 @@ class Dispatch {
     // -- giving back --------------------------------------------------------------------------------
 
     // All entries that a consumer holds are to be read again, and count as delivered once more.
-    u64 redeliver_all(u64 id) {
+    u64 redeliver_all(u64 id, bool counted = true) {
         PendingList& list = consumers_[slot_of(id)].pending;
         u64 moved = 0;
         while (const PendingNode* node = pending_.head(list)) {
-            again(list, node->ordinal);
+            again(list, node->ordinal, counted);
             ++moved;
         }
         return moved;
@@ -540,9 +540,9 @@ class Dispatch {
         count += count < kRedeliveriesMax ? 1 : 0;
     }
 
-    void again(PendingList& list, u64 ordinal) {
+    void again(PendingList& list, u64 ordinal, bool counted = true) {
         pending_.remove(list, ordinal);
-        count_up(counts_.at(ordinal, 0));
+        if (counted) count_up(counts_.at(ordinal, 0));
         read_again(ordinal);
     }
 

@@ -10,6 +10,7 @@ import pytest
 
 from holdfast._core import Batch
 from holdfast.broker.dispatch.types import Reason
+from holdfast.broker.state import SubscriptionType
 from holdfast.errors import Busy, Corrupt, Misuse
 from tests.kit.broker.dispatch_world import Inbox, World, run
 
@@ -361,6 +362,24 @@ def test_counts_grow_with_every_delivery() -> None:
         inbox = world.join(10)
         await world.settle()
         assert inbox.counts == [4, 4, 4, 0, 0, 0, 0, 0, 0, 0]
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("type", ["shared", "exclusive", "key_shared"])
+def test_counts_stay_when_the_broker_closes_a_consumer(type: SubscriptionType) -> None:  # noqa: A002
+    async def scenario(world: World) -> None:
+        for _ in range(3):
+            inbox = world.join(3, type=type)
+            await world.settle()
+            assert (inbox.ordinals, inbox.counts) == ([0, 1, 2], [0] * 3)
+            world.dispatcher.remove_consumer(inbox.id, counted=False)
+        left = world.join(3, type=type)
+        await world.settle()
+        world.dispatcher.remove_consumer(left.id)
+        inbox = world.join(3, type=type)
+        await world.settle()
+        assert inbox.counts == [1] * 3
 
     run(scenario)
 

@@ -233,13 +233,13 @@ class Dispatcher(Acknowledging):
             self._choose_active(before, consumer)
         self._looking.progress()
 
-    def remove_consumer(self, consumer: int) -> None:
-        """Detach a consumer. Messages that it held are redelivered, to others if there are any."""
+    def remove_consumer(self, consumer: int, counted: bool = True) -> None:
+        """Detach a consumer; its messages are redelivered, and count as such if `counted`."""
         gone = self._consumers.pop(consumer, None)
         if gone is None:
             return
         self._redelivery.unwatch(consumer)
-        self._table.remove(consumer)
+        self._table.remove(consumer, counted)
         self._keys.follow(self._consumers, self._pump)
         if self._reading.halted and self._tenure is not None:
             self._tenure.give_back(everything=not self._consumers)

@@ -137,14 +137,17 @@ class WireConsumer:
             self.connection.send(commands.active_consumer_change(self.id, self._is_active))
         self.look_for_end()
 
-    def detach(self, keep: bool = False) -> None:
-        """Leave the dispatcher; with `keep` a volatile subscription stays for a while."""
+    def detach(self, keep: bool = False, counted: bool = True) -> None:
+        """Leave the dispatcher; with `keep` a volatile subscription stays for a while.
+
+        Unless `counted`, the messages that it held do not count as redelivered.
+        """
         if not self._attached:
             return
         self._attached = False
         server, broker = self.connection.server, self.connection.broker
         server.budget.hold(self, 0)
-        self.dispatcher.remove_consumer(self.ticket)
+        self.dispatcher.remove_consumer(self.ticket, counted)
         if self.session:
             broker.sessions.drop_consumer(self.session)
         others = server.attached.get(self.dispatcher, {})
@@ -158,7 +161,7 @@ class WireConsumer:
     def expel(self, keep: bool = False) -> None:
         """Close the consumer at its client, which subscribes again."""
         if self._attached:
-            self.detach(keep)
+            self.detach(keep, counted=False)  # the client is not at fault
             self.connection.consumers.drop(self)
             self.connection.send(commands.close_consumer(self.id))
 
