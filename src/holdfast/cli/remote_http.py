@@ -101,6 +101,10 @@ class Http:
                     f"{self.url} does not speak TLS; use http: for this port, or its HTTPS port"
                 ) from None
             raise errors.Closed(f"no server answers at {self.url}: {error.reason}") from None
+        except TimeoutError:
+            raise errors.Timeout(
+                f"{self.url} did not answer within {TIMEOUT_S:.0f} s; the request may have taken effect"
+            ) from None
         except OSError as error:  # while the answer was awaited or read
             raise errors.Closed(
                 f"{self.url} closed the connection: {error}; the request may have taken effect"

@@ -44,6 +44,18 @@ def is_for_room(error: BaseException) -> bool:
     )
 
 
+def words_of(error: BaseException) -> str:
+    """Say why a life ended; a full disk also if only the system said so.
+
+    Example:
+        >>> words_of(OSError(28, "No space left on device")), words_of(Closed("it left"))
+        ('its disk is full (No space left on device); free space on it', 'Closed: it left')
+    """
+    if isinstance(error, OSError) and not isinstance(error, NoSpace) and is_for_room(error):
+        return f"its disk is full ({error.strerror}); free space on it"
+    return f"{type(error).__name__}: {error}"
+
+
 class Fullness:
     """Watches a member's disk, and delays its next life until there is room."""
 
@@ -120,4 +132,4 @@ class Fullness:
             waited_s += WAIT_S[0]
 
 
-__all__ = ["Fullness", "is_for_room"]
+__all__ = ["Fullness", "is_for_room", "words_of"]

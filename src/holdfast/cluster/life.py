@@ -28,7 +28,7 @@ import msgspec
 from holdfast.broker import Broker, BrokerOptions
 from holdfast.broker.engine import Engine
 from holdfast.cluster.election import Outcome
-from holdfast.cluster.fullness import Fullness, is_for_room
+from holdfast.cluster.fullness import Fullness, is_for_room, words_of
 from holdfast.cluster.hello import Hello, hello_of
 from holdfast.cluster.peers import Channel, Link
 from holdfast.cluster.relay import Relay
@@ -189,7 +189,7 @@ class ClusterMember:
                 self._state, self._reason = "stopped", str(error)
                 raise
             except (HoldfastError, OSError) as error:
-                self._state, self._reason = "lost", f"{type(error).__name__}: {error}"
+                self._state, self._reason = "lost", words_of(error)
                 self._fullness.found |= is_for_room(error)
             await self._clock.sleep(pause_s * (0.5 + self._random.fraction()))
             pause_s = min(2 * pause_s, AGAIN_S[1])

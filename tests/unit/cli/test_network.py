@@ -52,6 +52,15 @@ def test_servers_that_answer_something_else(cli: Cli, answer: bytes, words: str)
     odd.close()
 
 
+def test_a_server_that_hangs(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel accepts the connection of a stopped process, and the request."""
+    monkeypatch.setattr("holdfast.cli.remote_http.TIMEOUT_S", 0.05)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        told = cli.complains("topic", "ls", "--server", url)
+    assert f"{url} did not answer within 0 s; the request may have taken effect" in told
+
+
 @pytest.mark.parametrize(
     "url", ["http://", "http://[", "http://host:abc", "http://a b", "http://h:99999", "ftp://h", "http://h\n"]
 )

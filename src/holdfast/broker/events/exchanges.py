@@ -96,7 +96,7 @@ class ExchangeDelete(Event, frozen=True):
         users = state.exchanges.users_of(exchange.id)
         if (producers or users) and not self.force:
             raise Busy(
-                f"{topic.name} has {plural(producers, 'producer')}, and is the alternate of {users} others; "
+                f"{topic.name} is in use: {plural(producers, 'producer')}, alternate of {users}; "
                 "close and change all of them first, or force"
             )
         delete_topic(state, context, topic)
