@@ -1,4 +1,4 @@
-"""What a member says about a life that ended."""
+"""The reason in the status of a member whose life ended."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from holdfast.errors import Closed, NoSpace
 
 
 class Failing:
-    """A disk without room, and a link to nobody."""
+    """A disk that fails, and a link without a peer."""
 
     def __init__(self, error: Exception) -> None:
         self._error = error
