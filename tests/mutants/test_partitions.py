@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,6 +12,9 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from holdfast.broker import partitions as record
 from holdfast.broker import state_codec
+from holdfast.broker.dispatch.dispatcher import Dispatcher
+from holdfast.broker.dispatch.keys import Keys
+from holdfast.broker.dispatch.schedule import AT_ONCE, Scheduling
 from holdfast.broker.events import partitions
 from holdfast.broker.state import BrokerState
 from holdfast.errors import Corrupt
@@ -17,6 +22,8 @@ from holdfast.server.pulsar.patterns import Shown, TopicPattern
 from tests.kit.broker.partition_checks import growth_keeps_subscriptions
 from tests.kit.broker.partition_model import PartitionMachine
 from tests.kit.broker.storm import Storm, agree
+from tests.kit.cluster import mixed
+from tests.kit.cluster.unreplicated import run
 
 
 def storms() -> None:
@@ -89,5 +96,36 @@ def test_schemas_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_partition_is_deleted_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(record.Partitioned, "parent", lambda *_: None)
-    with pytest.raises((AssertionError, KeyError)):
+    with pytest.raises((AssertionError, KeyError, Corrupt)):
         storms()
+
+
+def ignores_keys(self: Keys, keys: Any, ahead_max: int) -> None:
+    self._table.single = False
+
+
+def moves_keys_at_once(self: Keys, keys: Any, ahead_max: int) -> None:
+    self._table.set_keyed(True)
+    self._table.set_ahead_max(ahead_max)
+
+
+def forgets_hashes(take: Callable[..., None]) -> Callable[..., None]:
+    return lambda self, elsewhere, hashes=b"": take(self, elsewhere)
+
+
+MIXED: dict[str, tuple[int, object, str, object]] = {
+    "keys are ignored": (1, Keys, "begin", ignores_keys),
+    "a join lets a key go to two consumers": (3, Keys, "begin", moves_keys_at_once),
+    "the next owner does not know the hashes": (3, Dispatcher, "take", forgets_hashes(Dispatcher.take)),
+    "a delayed message comes at once": (3, Scheduling, "now_ms", AT_ONCE),
+    "none comes at its time": (1, Scheduling, "arm", lambda self: None),
+    "growth forgets the subscriptions": (3, partitions, "_follow", lambda *_: None),
+}
+
+
+@pytest.mark.parametrize("mutant", MIXED)
+def test_a_run_with_keys_and_delays_notices_it(mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes, where, name, what = MIXED[mutant]
+    monkeypatch.setattr(where, name, what)
+    with pytest.raises((AssertionError, BaseExceptionGroup)):
+        run(partial(mixed.everything_at_once, seed=2), 2, nodes)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from functools import partial
 
+import pytest
+
+from tests.kit.cluster import mixed, passing
 from tests.kit.cluster import partitions as scenes
-from tests.kit.cluster import passing
 from tests.kit.cluster.unreplicated import run
 from tests.kit.slices import seeds
 
@@ -29,3 +31,10 @@ def test_non_persistent_topics_while_owners_change() -> None:
     """I285, I286: the owners are members in virtual time; only connections are left out."""
     for seed in seeds("passing", test=2, nightly=60):
         run(partial(passing.owners_change, seed=seed), seed)
+
+
+@pytest.mark.parametrize("nodes", [1, 3])
+def test_partitions_with_keys_and_delays(nodes: int) -> None:
+    """I260, I261, I271: a topic grows under its consumers, and a member dies and returns."""
+    for seed in seeds(f"everything at once on {nodes}", test=1, nightly=50):
+        run(partial(mixed.everything_at_once, seed=seed), seed, nodes)

@@ -49,9 +49,9 @@ class Scene:
         return local
 
     def whole(self) -> bool:
-        """Return whether all three serve, know each other, and agree about names."""
-        brokers = [*self.brokers.values()]
-        return len(brokers) == 3 and all(len(each.membership.members()) == 3 for each in brokers)
+        """Return whether all serve, know each other, and agree about names."""
+        brokers, count = [*self.brokers.values()], len(self.sim.nodes)
+        return len(brokers) == count and all(len(each.membership.members()) == count for each in brokers)
 
     def crash(self, *nodes: int) -> None:
         for node in nodes:
@@ -73,9 +73,9 @@ class Scene:
             each.machine.state.check()
 
 
-def run(work: Callable[[Scene], Coroutine[Any, Any, None]], seed: int = 1) -> None:
-    """Run a scene on three members."""
-    with Sim(seed, 3) as sim:
+def run(work: Callable[[Scene], Coroutine[Any, Any, None]], seed: int = 1, nodes: int = 3) -> None:
+    """Run a scene on so many members."""
+    with Sim(seed, nodes) as sim:
         sim.network.weather = Weather(delay_s=(1e-4, 2e-3), loss=0.0, detection_s=(0.005, 0.05))
         scene = Scene(sim)
         sim.boot(scene.program)
