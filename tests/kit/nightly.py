@@ -132,6 +132,9 @@ SIMULATED = {
     "joining": Storm(lambda seed, tenths: joining.run(seed, seconds=tenths / 10), length=40),
     "everything": Storm(lambda seed, tenths: owners.everything(seed, tenths / 10), length=40),
     "exchanges": Storm(lambda seed, tenths: exchange_cluster.run(seed, seconds=tenths / 10), length=60),
+    "exchanges, every fault": Storm(
+        lambda seed, tenths: exchange_cluster.everything(seed, tenths / 10), length=60
+    ),
     "moving producers": Storm(lambda seed, tenths: movers.run(seed, tenths / 10), length=60),
     "takers": Storm(takers.run, length=8),
     "cpg": Storm(lambda seed, tenths: totem.run_on_totem(seed, seconds=tenths / 10), length=100),

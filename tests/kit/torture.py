@@ -188,7 +188,7 @@ SIMULATED = (
     "brokers, every fault",
     "joining",
     "brokers",
-    "exchanges",
+    "exchanges, every fault",
     "moving producers",
     "takers",
     "cpg",

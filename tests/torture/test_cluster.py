@@ -1,4 +1,4 @@
-"""Slices of `make torture ARGS=--cluster`: with tests/simulation 309 seeds of whole brokers.
+"""Slices of `make torture ARGS=--cluster`: with tests/simulation 311 seeds of whole brokers.
 
 A failure prints its seed and the end of its trace.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.kit.broker import cluster, owners
+from tests.kit.broker import cluster, exchange_cluster, owners
 from tests.kit.sim import EVERYTHING
 from tests.kit.slices import pick, seeds
 
@@ -23,6 +23,15 @@ def test_brokers_under_faults_of_every_kind(seed: int) -> None:
     world, _ = cluster.everything(seed, seconds=pick(test=4.0, nightly=6.0))
     assert world.compared > 100
     assert world.account.confirmed > 100
+
+
+@pytest.mark.parametrize("seed", seeds("exchanges, every fault", test=2, nightly=100))
+def test_exchanges_under_faults_of_every_kind(seed: int) -> None:
+    """I242, I243, I244: each message once in its topics, and rejected ones moved once."""
+    world = exchange_cluster.everything(seed, seconds=pick(test=3.0, nightly=6.0))
+    assert world.compared > 50
+    assert len(world.confirmed) > 20
+    assert world.dropped > 20
 
 
 @pytest.mark.parametrize("part", range(PARTS))

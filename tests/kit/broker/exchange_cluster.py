@@ -18,7 +18,7 @@ from holdfast.names import topic_name
 from tests.kit.broker import cluster
 from tests.kit.broker.cluster import Replica
 from tests.kit.group.checker import Broken
-from tests.kit.sim import Sim, SimNode, Weather, storm
+from tests.kit.sim import EVERYTHING, Sim, SimNode, Trouble, Weather, storm
 
 KEYS = ("a", "b", "none")
 TOPICS = {"red": ("a",), "both": ("a", "b"), "rest": ("none",), "morgue": ()}
@@ -198,13 +198,18 @@ class ExchangeReplica(Replica):
         await broker.clock.sleep(0.01 + 0.05 * self.random.random())
 
 
-def run(seed: int, nodes: int = 3, seconds: float = 6.0) -> World:
+def run(seed: int, nodes: int = 3, seconds: float = 6.0, trouble: Trouble | None = None) -> World:
     """Run a storm over brokers, and check it."""
     with cluster.watched(), Sim(seed, nodes) as sim:
         world = World(sim, pause_s=0.4)
         sim.network.weather = Weather(delay_s=(1e-4, 40e-3), loss=0.05, detection_s=(0.005, 0.3))
         sim.boot(world.program)
-        storm(sim, seconds, every_s=(0.05, 0.8))
+        storm(sim, seconds, every_s=(0.05, 0.8), trouble=trouble)
         world.finish()
         world.checker.check()
         return world
+
+
+def everything(seed: int, seconds: float = 4.0) -> World:
+    """Run a storm with faults of every kind, over three or five brokers."""
+    return run(seed, 3 if seed % 3 else 5, seconds, EVERYTHING)
