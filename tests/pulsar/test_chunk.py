@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from typing import Any
 
@@ -60,6 +61,36 @@ def test_a_chunked_message_comes_again(client: Any, topic: str) -> None:
     consumer.close()
     again = client.subscribe(topic, "s")
     assert again.receive(20000).data() == large
+
+
+@program
+def test_chunks_reach_one_of_many_consumers(client: Any, topic: str) -> None:
+    """Else no consumer has all parts, and the message is never received."""
+
+    def receive() -> list[bytes]:
+        got: list[bytes] = []
+
+        def more() -> bool:
+            for each in consumers:
+                with contextlib.suppress(pulsar.Timeout):
+                    message = each.receive(200)
+                    got.append(message.data())
+                    each.acknowledge(message)
+            return len(got) >= 3
+
+        until(more, 20.0)
+        return got
+
+    larges = [large_data((11 << 20) + n) for n in range(3)]
+    consumers = [client.subscribe(topic, "s", pulsar.ConsumerType.Shared) for _ in range(3)]
+    producer = client.create_producer(topic, chunking_enabled=True)
+    for data in larges:
+        producer.send(data)
+    assert sorted(receive(), key=len) == larges
+    for data in larges:
+        producer.send(data)
+    consumers.pop().close()  # the others get what it has received
+    assert sorted(receive(), key=len) == larges
 
 
 @program

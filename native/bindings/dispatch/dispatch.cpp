@@ -73,6 +73,7 @@ struct TimesOfRun {
     const EntryRun& entries;
     i64 now_ms;
     i64 at_ms(u32 i) const { return entries.deliver_at_ms(i); }
+    ChunkPart part(u32 i) const { return entries.part(i); }
 };
 
 // One run to whom it belongs: [(consumer, Batch)].

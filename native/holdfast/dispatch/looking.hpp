@@ -24,6 +24,15 @@ inline std::vector<std::pair<u64, u32>> Dispatch::counts(u64 most) const {
     return all;
 }
 
+inline u64 Dispatch::next_free(u64 ordinal) const {
+    for (u64 before = ~ordinal; before != ordinal;) {
+        before = ordinal;
+        while (pending_.contains(ordinal)) ++ordinal;
+        if (!schedule_.empty()) ordinal = schedule_.next_free(ordinal);
+    }
+    return ordinal;
+}
+
 inline void Dispatch::require_unscheduled(u64 ordinal) const {
     if (schedule_.contains(ordinal))
         throw Error(Code::corrupt,

@@ -26,6 +26,7 @@
 #include <vector>
 
 #include "holdfast/base/errors.hpp"
+#include "holdfast/dispatch/chunks.hpp"
 #include "holdfast/dispatch/handed.hpp"
 #include "holdfast/dispatch/keys.hpp"
 #include "holdfast/dispatch/schedule.hpp"
@@ -214,7 +215,12 @@ class Dispatch {
             u32 size = messages(i);
             if (part < left.size() && left[part].ordinal == ordinal)
                 size = std::min(size, std::max<u32>(1, left[part].messages));
-            give(out, place, chosen, i, ordinal, size, std::max<u64>(1, now_ns));
+            u32 taker = chosen;
+            if constexpr (requires { times.part(i); })
+                if (mode_ == DispatchMode::shared && times.part(i) != ChunkPart::none)
+                    taker = chunks_.taker(hash_of(i), times.part(i), chosen, consumers_, slots_,
+                                          [&](u32 slot) { return may_take(consumers_[slot]); });
+            give(out, place, taker, i, ordinal, size, std::max<u64>(1, now_ns));
             if (keys_ != nullptr) keys_->hold(hash, ordinal, chosen);
             ++turn;
         }
@@ -440,14 +446,7 @@ class Dispatch {
     std::vector<std::pair<u64, u32>> counts(u64 most) const;
     u64 reach() const { return reach_; }  // the end of what was ever handed out
     // The first ordinal from here on that no consumer holds, and that does not wait for its time.
-    u64 next_free(u64 ordinal) const {
-        for (u64 before = ~ordinal; before != ordinal;) {
-            before = ordinal;
-            while (pending_.contains(ordinal)) ++ordinal;
-            if (!schedule_.empty()) ordinal = schedule_.next_free(ordinal);
-        }
-        return ordinal;
-    }
+    u64 next_free(u64 ordinal) const;
 
     u64 pending_entries() const { return pending_.size() - pending_.delayed().entries; }
     u64 delayed_entries() const { return pending_.delayed().entries; }
@@ -580,6 +579,7 @@ class Dispatch {
     std::unordered_map<u64, u32> slots_;       // id -> slot
     std::vector<u32> order_;                   // slots by (priority, id)
     std::map<int, u64> served_;                // priority -> id last served
+    ChunkHolders chunks_;
     PendingTable pending_;
     OrdinalMap counts_;   // ordinal -> earlier deliveries, where there were any
     RunSet replay_;       // to be read again; of a Key_Shared subscription: with unknown hashes

@@ -31,6 +31,8 @@ namespace holdfast {
 inline constexpr std::size_t kRunMax = 4096;        // entries of one run
 inline constexpr std::size_t kSpreadMax = 1 << 16;  // of one run with gaps
 
+enum class ChunkPart : u8 { none, first, middle, last };  // of a chunked message
+
 struct EntrySlot {
     u64 offset;    // of the entry's bytes in the buffer
     u64 time;      // log time, nanoseconds since the epoch
@@ -41,6 +43,7 @@ struct EntrySlot {
     bool batch;             // can be split into `messages` messages
     i64 deliver_at_ms = 0;  // delivery time since the epoch; 0: none
     bool thinned = false;   // a batch of which messages are compacted out
+    ChunkPart part = ChunkPart::none;
 
     bool gap() const { return messages == 0; }
 };
@@ -96,11 +99,18 @@ class EntryStore {
                           sound ? static_cast<u32>(bytes.size() - entry.payload.size()) : 0,
                           sound ? metadata.messages : 1, sound,
                           sound && metadata.batch && metadata.open(),
-                          sound ? metadata.deliver_at_ms : 0, sound && entry.thinned});
+                          sound ? metadata.deliver_at_ms : 0, sound && entry.thinned,
+                          sound ? part_of(metadata) : ChunkPart::none});
         return BlockFault::none;
     }
 
  private:
+    static ChunkPart part_of(const EntryMetadata& metadata) {
+        if (metadata.chunks < 2 || metadata.chunk < 0) return ChunkPart::none;
+        if (metadata.chunk == 0) return ChunkPart::first;
+        return metadata.chunk + 1 < metadata.chunks ? ChunkPart::middle : ChunkPart::last;
+    }
+
     u64 ledger_;
     ByteBuffer blocks_;
     std::shared_ptr<BufferPool> pool_;
@@ -128,6 +138,7 @@ class EntryRun {
     u64 time(std::size_t i) const { return slot(i).time; }
     u32 messages(std::size_t i) const { return slot(i).messages; }
     i64 deliver_at_ms(std::size_t i) const { return slot(i).deliver_at_ms; }
+    ChunkPart part(std::size_t i) const { return slot(i).part; }
     std::string_view bytes(std::size_t i) const {
         const EntrySlot& s = slot(i);
         return store_->blocks().substr(s.offset, s.size);

@@ -345,6 +345,42 @@ struct Times {
     }
 };
 
+// Of entries that are parts of chunked messages.
+struct Parts : NoTimes {
+    std::vector<ChunkPart> parts;
+    ChunkPart part(u32 i) const { return parts[i]; }
+};
+
+// All parts of a chunked message go to one consumer of a Shared subscription.
+static void test_chunks() {
+    constexpr auto first = ChunkPart::first, middle = ChunkPart::middle, last = ChunkPart::last;
+    Dispatch table(DispatchMode::shared, 1);
+    const u64 one = table.add(0);
+    const u64 two = table.add(0);
+    for (const u64 id : {one, two}) table.flow(id, 10);
+    u64 ordinal = 0;
+    // One entry of the message with this hash; returns its consumer.
+    const auto give = [&](u32 hash, ChunkPart part) {
+        const auto all = [](u32) { return 1u; };
+        const auto of = [&](u32) { return hash; };
+        const auto handed =
+            table.hand(ordinal++, 1, all, of, {}, {}, nullptr, 1, Parts{{}, {part}});
+        table.check();
+        return handed.at(0).consumer;
+    };
+    CHECK(give(7, first) == one && give(8, first) == two);
+    CHECK(give(8, middle) == two && give(7, middle) == one && give(7, middle) == one);
+    CHECK(give(7, last) == one && give(8, last) == two);
+    // Without permits, or when it has left, another one gets the rest.
+    const u64 third = give(9, first);
+    table.grant(third, 0);
+    CHECK(give(9, middle) != third);
+    table.flow(third, 5);
+    CHECK(give(9, middle) == third);
+    table.remove(third);
+    CHECK(give(9, middle) != third && give(9, last) != third);
+}
+
 // I271: entries wait for their time, use no permits meanwhile, and come as a replay.
 static void test_schedule() {
     Dispatch table;
@@ -523,6 +559,7 @@ int main() {
     test_hand_over();
     test_at_random();
     test_schedule();
+    test_chunks();
     test_schedule_at_random();
     test_schedule_size();
 }
