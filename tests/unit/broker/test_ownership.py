@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from holdfast._core import Dispatch
 from holdfast.broker.events import (
     Advance,
     Fence,
@@ -403,6 +404,44 @@ def test_a_closed_tenure_is_silent() -> None:
         bench.tenure.looked()
         await asyncio.sleep(1)
         assert bench.events == []
+
+    in_virtual_time(work)
+
+
+class Scattered:
+    """Tables whose consumers hold entries in this many ranges, and have no permits."""
+
+    def __init__(self, table: Dispatch, ranges: int, wanted: int) -> None:
+        self._table = table
+        self._ranges = ranges
+        self.wanted = wanted
+
+    def held(self) -> list[tuple[int, int]]:
+        return [(2 * each, 2 * each + 1) for each in range(self._ranges)]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._table, name)
+
+
+@pytest.mark.parametrize("wanted", [0, 1])
+@pytest.mark.parametrize(("ranges", "fewest", "most"), [(100, 80, 600), (100_000, 2, 6)])
+def test_turns_are_longer_if_much_is_held(wanted: int, ranges: int, fewest: int, most: int) -> None:
+    """Each release names all that is held, and every member writes and applies it."""
+
+    async def work() -> None:
+        bench = Bench()
+        bench.tenure.serve(bench.served, Scattered(bench.table, ranges, wanted))  # type: ignore[arg-type]
+        released, epoch = 0, 0
+        began = asyncio.get_running_loop().time()
+        while asyncio.get_running_loop().time() < began + 10:
+            if bench.tenure.standing != "owner":
+                bench.of.owner, bench.of.idle = A, set()
+                bench.owner(A, epoch := epoch + 1)
+            bench.tenure.gave()
+            await asyncio.sleep(0.02)
+            released += len(bench.events)
+            bench.events.clear()
+        assert fewest <= released <= most, f"{released} releases of {ranges} ranges in 10 s"
 
     in_virtual_time(work)
 

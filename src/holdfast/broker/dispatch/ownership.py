@@ -59,6 +59,8 @@ COUNTS_S = 0.2
 """Time for which changed counts of redeliveries are collected. A crash forgets what it falls into."""
 
 TURN_LEAST_S = 0.001
+RANGE_S = 20e-6
+"""What one range of held entries adds to a turn: every member writes and applies the ranges of a release."""
 
 Standing = Literal["owner", "releasing", "other"]
 
@@ -127,6 +129,8 @@ class Tenure:
         self._keys: Keys | None = None
         self._hashes = b""
         """Of the entries elsewhere, as of the last decision."""
+        self._heavy_s = 0.0
+        """The least length of a turn, by the ranges of the last release."""
         self._gave = False
         """It has dispatched something in this turn."""
         self._turn_over = False
@@ -275,7 +279,9 @@ class Tenure:
             self._release(idle=False)
         elif not idle and self.subscription.type == "key_shared" and not self._served.is_busy:
             self._release(idle=False)  # what is left here is for consumers of other members
-        elif (idle and work and began) or (self._turn_over and (self._gave or work)):
+        elif (idle and work and began and self._heavy_s <= self._turn_s) or (
+            self._turn_over and (self._gave or work)
+        ):
             self._release(idle)
         elif not self._turn_over:
             self._watch()
@@ -283,7 +289,8 @@ class Tenure:
     def _watch(self) -> None:
         """Limit the turn, if another member waits."""
         if self._timer is None and self._members() > 1 and self.waiting and not self._closed:
-            self._timer = asyncio.get_running_loop().call_later(self._turn_s, self._turn_ends)
+            turn_s = max(self._turn_s, self._heavy_s)
+            self._timer = asyncio.get_running_loop().call_later(turn_s, self._turn_ends)
 
     def _turn_ends(self) -> None:
         self._timer = None
@@ -302,12 +309,14 @@ class Tenure:
         table, epoch, keys = self._table, self.epoch, self._keys
         keyed = keys is not None and table.keyed
         due = self.waiting if keyed else []
+        held = table.held()
+        self._heavy_s = len(held) * RANGE_S
         event = OwnershipRelease(
             self.subscription.id,
             epoch,
             self._member,
             self._served.reset_number,
-            table.held(),
+            held,
             table.counts(COUNTS_MAX),
             table.undelivered_ranges(),
             idle,
