@@ -192,7 +192,10 @@ def test_a_body_has_its_limit() -> None:
 
 @pytest.mark.parametrize(
     "body",
-    [b"{", b"[1,2]", b'"word"', b"\xff\xfe", b"[" * 100_000, b'{"adminRoles": 7}', b"1" * 5000, b"nul"],
+    [
+        *(b"{", b"[1,2]", b'"word"', b"\xff\xfe", b"[" * 100_000, b'{"adminRoles": 7}', b"1" * 5000, b"nul"),
+        *(b'{"adminRoles": ["\xff\xfe"]}', b'{"\xff": 1}'),
+    ],
 )
 def test_a_body_that_is_not_what_is_described(http: HttpWorld, body: bytes) -> None:
     refused = http.ask("PUT", "/admin/v2/tenants/never", data=body)

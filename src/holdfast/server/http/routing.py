@@ -307,5 +307,8 @@ class Call:
             words = f"the body is not the JSON that /openapi.json describes: {error}"
             values = possible(str(error), self.route.body)
             raise Refusal(400, f"{words}; use {', '.join(values)}" if values else words) from None
+        except UnicodeDecodeError as error:
+            words = f"the body is not the JSON that /openapi.json describes: it is not UTF-8 ({error})"
+            raise Refusal(400, words) from None
         except RecursionError:
             raise Refusal(400, "the JSON of the body is nested too deeply") from None
