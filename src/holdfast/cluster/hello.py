@@ -7,7 +7,7 @@ import msgspec
 from holdfast.broker.events import ViewChange, decode
 from holdfast.broker.state import ViewMark
 from holdfast.broker.state_codec import history_of
-from holdfast.errors import HoldfastError
+from holdfast.errors import Corrupt, HoldfastError
 from holdfast.ledger.copies import StoreSurvey
 
 _EVENT = 16
@@ -66,8 +66,15 @@ class Hello(msgspec.Struct, array_like=True, frozen=True):
 
     @classmethod
     def decode(cls, data: bytes) -> Hello:
-        """Decode a hello. Raises `msgspec.MsgspecError` for other bytes."""
-        return msgspec.msgpack.decode(data, type=cls)
+        """Decode a hello.
+
+        Raises:
+            Corrupt: the bytes are none.
+        """
+        try:
+            return msgspec.msgpack.decode(data, type=cls)
+        except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+            raise Corrupt(f"a member sent a hello that does not decode: {error}; update it") from error
 
     @property
     def last_view(self) -> ViewMark | None:
@@ -81,7 +88,7 @@ def hello_of(node: int, found: StoreSurvey, forced: bool = False) -> Hello:
     if found.mark is not None:
         try:
             cuts = msgspec.msgpack.decode(found.mark, type=list[CutMark])
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, RecursionError) as error:
             damage = f"its mark does not decode: {error}"
     try:
         views = views_of(found)

@@ -16,8 +16,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-import msgspec
-
 from holdfast._core import Frame
 from holdfast.broker.engine import Engine
 from holdfast.broker.events import Event, MemberHello, TransferMark, ViewChange, decode
@@ -190,7 +188,7 @@ class Relay(Listener):
             return
         try:
             hello = Hello.decode(heard.body)
-        except msgspec.MsgspecError:
+        except Corrupt:
             return  # of a newer program: it is waited for
         if hello.node == member.node:
             self.hellos[member] = hello

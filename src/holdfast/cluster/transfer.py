@@ -151,12 +151,13 @@ async def _hear(channel: Channel, expected: type, timeout: float | None = None) 
             break
     try:
         message: Message = _decoder.decode(data)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise Corrupt(f"a member sent a message that does not decode: {error}; update it") from error
     if isinstance(message, Sorry):
         raise Busy(message.reason)
     if not isinstance(message, expected):
-        raise Corrupt(f"a member sent {type(message).__name__} in place of {expected.__name__}; update it")
+        wanted = getattr(expected, "__name__", str(expected))
+        raise Corrupt(f"a member sent {type(message).__name__} in place of {wanted}; update it")
     return message
 
 

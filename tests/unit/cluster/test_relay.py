@@ -8,13 +8,22 @@ from typing import Any
 
 import pytest
 
+from holdfast.broker.events import MemberHello
 from holdfast.cluster.hello import Hello
-from holdfast.cluster.relay import Relay
+from holdfast.cluster.relay import Relay, framed
 from holdfast.errors import Corrupt
 from holdfast.group import Member, Position, View
 
 ME, OTHER = Member(1, 7), Member(2, 5)
 CUT = View(id=4, members=(ME, OTHER), joined=(ME,), left=(), quorate=True)
+
+
+WORD = Hello(2, damage="ab").encode()
+HOSTILE = (
+    WORD.replace(b"ab", b"\xff\xfe"),
+    bytes([0xDC, 0, WORD[0] - 0x90 + 1]) + WORD[1:] + b"\x91" * 100_000 + b"\x00",
+)
+"""Hellos with text that is none, and with a further field of endless depth."""
 
 
 def engine_at(position: Position, seen: list[Position]) -> Any:
@@ -83,6 +92,22 @@ def test_a_copy_without_dropped_events_is_refused() -> None:
         relay._drop()
         with pytest.raises(Corrupt, match="ends at 4:0, not at 4:1"):
             relay.attach(engine_at(Position(4, 0), []))
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize(
+    "body", [b"\x91\xa1\xff", b"\x93", HOSTILE[0], HOSTILE[1]], ids=["short", "end", "text", "deep"]
+)
+def test_a_hello_that_does_not_decode_is_no_word(body: bytes) -> None:
+    """Else each member that hears it would be lost: a listener that fails must not go on."""
+
+    async def play() -> None:
+        relay = joiner()
+        relay.on_deliver(Position(4, 3), OTHER, framed(MemberHello(4, body)))
+        assert relay.hellos == {}
+        relay.on_deliver(Position(4, 4), OTHER, framed(MemberHello(4, Hello(2).encode())))
+        assert list(relay.hellos) == [OTHER]
 
     asyncio.run(play())
 

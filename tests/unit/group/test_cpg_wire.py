@@ -70,6 +70,15 @@ def test_any_bytes_are_a_frame_or_refused(tail: bytes, kind: int, ours: bool) ->
     assert _parses(head + tail) in (True, False)
 
 
+def test_text_that_is_none_and_endless_depth_are_refused() -> None:
+    """The decoder has other errors for them than for other bytes."""
+    data = bytearray(pack(Frame(12, WORD, Evict(4, Member(2, 9), "ab"))))
+    assert not _parses(bytes(data).replace(b"ab", b"\xff\xfe"))
+    data[HEADER.size] += 1  # a further field
+    assert _parses(bytes(data) + b"\xa1z\x00")
+    assert not _parses(bytes(data) + b"\xa1z" + b"\x91" * 100_000 + b"\x00")
+
+
 def test_sizes_are_checked() -> None:
     header = HEADER.pack(b"HFcg", 1, 2, 0, 1, 2, 3, 4, 5)
     for number, size, offset in ((1, 0, 0), (1, EVENT_SIZE_MAX + 1, 0), (1, 10, 8), (1, 10, 1 << 40)):

@@ -174,6 +174,6 @@ def decode(kind: int, version: int, body: bytes) -> Event:
         raise Unsupported(f"an event of {what} is from a newer program; update this one")
     try:
         decoded: Event = _decoders[kind].decode(body)
-    except (msgspec.MsgspecError, UnicodeError) as error:
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise Corrupt(f"the body of a {known.__name__} does not decode: {error}") from error
     return decoded

@@ -178,7 +178,7 @@ def _body(kind: int, data: bytes) -> Body:
             if isinstance(body, Announce) and not 0 <= body.generation < GENERATION_MAX:
                 raise Corrupt(f"an announce has the generation {body.generation}; drop it")
             return body
-    except (struct.error, msgspec.MsgspecError) as error:
+    except (struct.error, msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise Corrupt(f"the body of a frame of kind {kind} is not readable: {error}") from None
     raise Corrupt(f"a frame has the unknown kind {kind}")
 
