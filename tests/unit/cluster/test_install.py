@@ -56,6 +56,15 @@ def test_other_paths_are_refused(path: str) -> None:
         require_file(path)
 
 
+@pytest.mark.parametrize("item", [("/etc/passwd", -1), ("../x", 5), ("journal/0000000000000001", -1)])
+def test_paths_and_sizes_are_checked_before_a_file_is_opened(item: tuple[str, int]) -> None:
+    """A size below zero was taken for a part that is here."""
+    two = Two(1)
+    with pytest.raises(Corrupt, match="another member"):
+        two.run(Install(SimDisk(two.target)).have(*item))
+    two.close()
+
+
 def lives(two: Two, *times_s: float) -> list[int]:
     random = SeededRandomness(1, "lives")
     return [two.run(next_life(SimDisk(two.target), int(each * 1e9), random)) for each in times_s]

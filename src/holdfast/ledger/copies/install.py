@@ -115,7 +115,14 @@ class Install:
         return await snapshot_format.load(self._disk, number, await self._incarnation())
 
     async def have(self, path: str, size: int) -> tuple[int, int]:
-        """Return how much of a file is here already, at most `size`, and its checksum."""
+        """Return how much of a file is here already, at most `size`, and its checksum.
+
+        Raises:
+            Corrupt: no file of a copy has this path, or this size.
+        """
+        require_file(path)
+        if size < 0:
+            raise Corrupt(f"another member says that {path} has {size} bytes; update it")
         here = min(self._sizes.get(path, 0), size)
         return (here, await prefix_crc(self._disk, path, here)) if here else (0, 0)
 
