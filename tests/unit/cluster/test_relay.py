@@ -23,7 +23,7 @@ HOSTILE = (
     WORD.replace(b"ab", b"\xff\xfe"),
     bytes([0xDC, 0, WORD[0] - 0x90 + 1]) + WORD[1:] + b"\x91" * 100_000 + b"\x00",
 )
-"""Hellos with text that is none, and with a further field of endless depth."""
+"""Hellos with bytes in place of text, and with a further field of endless depth."""
 
 
 def engine_at(position: Position, seen: list[Position]) -> Any:
@@ -100,7 +100,7 @@ def test_a_copy_without_dropped_events_is_refused() -> None:
     "body", [b"\x91\xa1\xff", b"\x93", HOSTILE[0], HOSTILE[1]], ids=["short", "end", "text", "deep"]
 )
 def test_a_hello_that_does_not_decode_is_no_word(body: bytes) -> None:
-    """Else each member that hears it would be lost: a listener that fails must not go on."""
+    """Else each member that hears it would be lost."""
 
     async def play() -> None:
         relay = joiner()

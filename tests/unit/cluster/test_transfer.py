@@ -1,4 +1,4 @@
-"""Messages of a copy that no member sends: each is an error that ends the connection."""
+"""Messages that no member sends: each is an error that ends the copy."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ COUNTS_S = 0.2
 
 TURN_LEAST_S = 0.001
 RANGE_S = 20e-6
-"""What one range of held entries adds to a turn: every member writes and applies the ranges of a release."""
+"""Time of a turn for each range of held entries: every member writes and applies the ranges of a release."""
 
 Standing = Literal["owner", "releasing", "other"]
 
