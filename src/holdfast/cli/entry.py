@@ -104,7 +104,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 @contextlib.contextmanager
 def quiet_finalisers() -> Iterator[None]:
-    """Show no errors of finalisers: the interrupt broke off what they end, as the closing of a loop."""
+    """Show no errors of finalisers: the interrupt broke off what they end."""
     shown = sys.unraisablehook
     sys.unraisablehook = lambda _: None
     try:

@@ -290,7 +290,7 @@ sys.exit(holdfast_command.main())
 
 @pytest.mark.parametrize("kept", [False, True], ids=["at once", "at the end"])
 def test_a_loop_that_is_half_closed_ends_quietly(kept: bool) -> None:
-    """An interrupt while a loop closes leaves it half closed; its finaliser closed it again and failed."""
+    """An interrupt left a loop half closed; its finaliser closed it again, and failed."""
     program = HALF_CLOSED.replace("KEPT", str(kept))
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=50)
     assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")
