@@ -1,4 +1,4 @@
-"""Slices of `make torture ARGS=--cluster`: with tests/simulation 311 seeds of whole brokers.
+"""Slices of `make torture ARGS=--cluster`: with tests/simulation 315 seeds of whole brokers.
 
 A failure prints its seed and the end of its trace.
 """
@@ -11,13 +11,13 @@ from tests.kit.broker import cluster, exchange_cluster, owners
 from tests.kit.sim import EVERYTHING
 from tests.kit.slices import pick, seeds
 
-OWNERS = seeds("more owners", test=90, nightly=1000)
+OWNERS = seeds("more owners", test=110, nightly=1000)
 FIRST = 1000
 """Behind the seeds of tests/simulation/test_ownership.py."""
-PARTS = pick(test=9, nightly=100)
+PARTS = pick(test=11, nightly=100)
 
 
-@pytest.mark.parametrize("seed", seeds("brokers, every fault", test=40, nightly=400))
+@pytest.mark.parametrize("seed", seeds("brokers, every fault", test=24, nightly=400))
 def test_brokers_under_faults_of_every_kind(seed: int) -> None:
     """I27, I60: confirmed messages, receipts and equal states; also links, disks and clocks that fail."""
     world, _ = cluster.everything(seed, seconds=pick(test=4.0, nightly=6.0))
