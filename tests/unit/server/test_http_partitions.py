@@ -222,6 +222,24 @@ def test_all_partitions_are_terminated(http: HttpWorld) -> None:
     assert http.ask("POST", f"{topic}/partitions", json=3).status == 409
 
 
+def test_partitions_that_come_meanwhile_are_terminated(
+    http: HttpWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the answer says that the topic has ended, and its producers go on."""
+    topic = parted(http, "growing", 2)
+    own, real = http.broker.partitioned, http.broker.admin.terminate
+
+    async def terminate(name: str) -> Any:
+        if own.count(f"{FULL}growing") == 2:
+            await own.grow(f"{FULL}growing", 3)
+        return await real(name)
+
+    monkeypatch.setattr(type(http.broker.admin), "terminate", lambda self, name: terminate(name))
+    assert sorted(http.ask("POST", f"{topic}/terminate/partitions").json) == ["0", "1", "2"]
+    assert all(http.broker.topic(each).terminated for each in own.names(f"{FULL}growing"))
+    assert http.ask("POST", f"{topic}/partitions", json=4).status == 409
+
+
 # -- commands ------------------------------------------------------------------------------------------
 
 

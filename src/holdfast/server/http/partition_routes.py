@@ -9,6 +9,7 @@ import msgspec
 
 from holdfast.errors import Busy, Misuse, NotFound
 from holdfast.formatting import plural
+from holdfast.ids import MessageId
 from holdfast.names import partition_name
 from holdfast.server.http.answers import (
     InternalAnswer,
@@ -110,8 +111,10 @@ async def create_missed(call: Call) -> None:
 @route("POST", "/terminate/partitions", answer=dict[str, Position], refusals=(404,))
 async def terminate(call: Call) -> dict[str, Position]:
     """Refuse further messages of all partitions; return the last position of each."""
-    names = partitions_of(call)
-    ends = await asyncio.gather(*(call.broker.admin.terminate(each) for each in names))
+    ends = list[MessageId]()
+    while len(ends) < len(names := partitions_of(call)):  # none is added after the first one is terminated
+        some = names[len(ends) : len(ends) + AT_ONCE] if ends else names[:1]
+        ends += await asyncio.gather(*(call.broker.admin.terminate(each) for each in some))
     return {
         str(index): msgspec.structs.replace(Position.of(end), partition_index=index)
         for index, end in enumerate(ends)
