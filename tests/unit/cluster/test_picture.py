@@ -65,6 +65,12 @@ def test_a_member_that_does_not_serve_has_a_short_state_and_no_share() -> None:
     assert "  node 1   waiting-for-quorum" in picture(found)
 
 
+def test_the_owner_is_within_80_columns() -> None:
+    found = scene()
+    found.owner = "node 3"
+    assert all(len(row) < 80 for row in picture(found) if "owner" in row)
+
+
 def test_an_owner_is_shown_by_its_node() -> None:
     assert [_owner(each) for each in ("3.7352809659031396", None)] == ["node 3", "–"]
 

@@ -33,7 +33,7 @@ def picture(scene: Scene) -> list[str]:
         *(f"  node {each.node}   {each.state:30}  {_share(each)}".rstrip() for each in scene.members),
         "",
         f"  confirmed    {scene.confirmed:>12,}   by a majority of the members",
-        f"  received     {scene.received:>12,}   through one shared subscription; its owner is {scene.owner}",
+        f"  received     {scene.received:>12,}   by one shared subscription; its owner is {scene.owner}",
         f"  backlog      {scene.backlog:>12,}",
         "",
         *(f"  {kind + 's':12} {row(scene.parts, kind)}" for kind in KINDS),
