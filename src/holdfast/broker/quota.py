@@ -178,6 +178,8 @@ class Quota:
         """Bytes of names, properties and schemas of all topics and subscriptions."""
         self._per_topic: dict[tuple[str, int], Gauge] = {}
         """By setting and topic, for topics that exist."""
+        self._coming: dict[tuple[int | str, ...], list[dict[str, str]]] = {}
+        """Properties on their way: requests at once add to each other."""
         self._of_all_namespaces = 0
         """Bytes of permissions, and of properties of namespaces."""
         self._of_topics: dict[int, int] = {}
@@ -324,11 +326,23 @@ class Quota:
         known = [each.properties for each in of]
         if event.namespace:
             known.append(state.namespaces.properties.get(event.namespace, {}))
+        of_what: tuple[int | str, ...] = (*event.topics, *event.subscriptions, event.namespace)
+        coming = self._coming.get(of_what, [])
+        before = {} if event.replace else {name: each[name] for each in coming for name in each}
         for each in known:
-            size = properties_size({**({} if event.replace else each), **event.values})
+            size = properties_size({**({} if event.replace else each), **before, **event.values})
             require_size(size, self._limit("properties_bytes"), "properties", "properties_bytes")
         more = properties_size(event.values) * max(1, len(known))
-        return self._metadata.take(("properties", *event.topics, *event.subscriptions, event.namespace), more)
+        counted = self._metadata.take(("properties", *of_what, object()), more)  # each, not one for all
+        self._coming[of_what] = [*coming, event.values]
+
+        def told(done: asyncio.Future[Any]) -> None:
+            counted(done)
+            left = [each for each in self._coming.pop(of_what) if each is not event.values]
+            if left:
+                self._coming[of_what] = left
+
+        return told
 
     def _permission(self, event: PermissionSet) -> Told | None:
         return self._rights(event.place, event.role, event.actions)

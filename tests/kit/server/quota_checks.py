@@ -253,6 +253,24 @@ def names_properties_and_schemas_have_a_limit_in_all() -> None:
         assert clients.ask("PUT", f"persistent/public/default/{name}")[0] == 204
 
 
+def properties_at_once_are_counted_together() -> None:
+    """So many requests succeed as have room together, not each by itself."""
+    with CostWorld(limits=Limits(properties_bytes=3500)) as world:
+        world.run(world.create(["t"]))
+        admin = world.broker.admin
+
+        async def at_once() -> list[Any]:
+            calls = (admin.set_topic_properties("t", {f"k{at}": "v" * 1000}) for at in range(20))
+            return await asyncio.gather(*calls, return_exceptions=True)
+
+        refused = [each for each in world.run(at_once()) if isinstance(each, LimitReached)]
+        assert (len(refused), len(admin.topic_properties("t"))) == (17, 3)
+        world.run(admin.set_topic_properties("t", {"k": "v"}, ["k0", "k1", "k2"]))
+        world.run(admin.set_topic_properties("t", {"k0": "v" * 3000}))
+        assert world.broker.quota is not None
+        assert not world.broker.quota._coming
+
+
 def what_is_removed_needs_no_room() -> None:
     """Grants are revoked, and properties removed, also where the limit is exceeded."""
     with CostWorld(limits=Limits(metadata_bytes=5000)) as world:

@@ -40,6 +40,10 @@ def test_names_properties_and_schemas_have_a_limit_in_all() -> None:
     checks.names_properties_and_schemas_have_a_limit_in_all()
 
 
+def test_properties_at_once_are_counted_together() -> None:
+    checks.properties_at_once_are_counted_together()
+
+
 def test_what_is_removed_needs_no_room() -> None:
     checks.what_is_removed_needs_no_room()
 
