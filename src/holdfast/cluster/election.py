@@ -215,7 +215,7 @@ def _begins(hello: Hello, majority: int) -> bool:
     """Return whether a store knows nothing stable of a view with several members."""
     if hello.last_view is None or _was_single(hello, majority):
         return True
-    return hello.stable_d < next(mark.d for mark in hello.history if len(mark.nodes) > 1)
+    return hello.stable_d < next((mark.d for mark in hello.history if len(mark.nodes) > 1), 0)
 
 
 def _holds_nothing(hello: Hello, seed: Hello) -> bool:

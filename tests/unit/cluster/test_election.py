@@ -339,3 +339,9 @@ def test_a_node_that_was_not_in_the_view_cannot_hold_its_events() -> None:
     one, two = Node(1, 5, own=1, second=second), Node(2, 5, own=1, second=second)
     assert decide([one.hello(), two.hello(), fresh(3)], THREE).outcome is Outcome.ELECT
     assert decide([one.hello(), two.hello()], THREE).outcome is Outcome.ELECT
+
+
+def test_a_view_without_nodes_decides_nothing() -> None:
+    """No program says so; a member that hears it must not end."""
+    odd = store(1, history=[ViewMark(5, 1, (), 7)])
+    assert decide([odd, fresh(2), fresh(3)], THREE).outcome is Outcome.WAIT
