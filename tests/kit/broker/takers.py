@@ -44,6 +44,7 @@ class Takers(owners.Owners):
     def finish(self) -> None:
         """Require that each message left the backlog once; resets bring it back."""
         super().finish()
+        self.sim.run_until(lambda: not any(each.store.missing for each in self.brokers.values()))
         for broker in self.brokers.values():
             there = self.sim.loop.run_until_complete(broker.admin.examine(OTHER, count=ALL))
             ways = Counter(bytes(each.data) for each in there) + self.taken
