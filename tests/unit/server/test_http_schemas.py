@@ -150,6 +150,16 @@ def test_the_topic_decides_before_its_namespace(http: HttpWorld) -> None:
     assert http.get(f"{NS}/schemaCompatibilityStrategy") is None
 
 
+def test_a_strategy_is_removed_as_the_tools_of_pulsar_do_it(http: HttpWorld) -> None:
+    """They have no other request for a namespace than to set UNDEFINED."""
+    topic = http.topic()
+    for at in (NS, topic):
+        http.done("PUT", f"{at}/schemaCompatibilityStrategy", json="BACKWARD")
+        http.done("PUT", f"{at}/schemaCompatibilityStrategy", json="UNDEFINED")
+        assert http.get(f"{at}/schemaCompatibilityStrategy") is None
+    assert http.get(f"{topic}/schemaCompatibilityStrategy?applied=true") == "FULL"
+
+
 def test_the_older_name_of_the_strategy(http: HttpWorld) -> None:
     older, newer = (f"{NS}/schema{name}CompatibilityStrategy" for name in ("AutoUpdate", ""))
     pairs = {

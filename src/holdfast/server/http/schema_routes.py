@@ -41,6 +41,8 @@ AutoUpdate = Literal[
     "FullTransitive",
 ]
 """A strategy under the older name of its policy."""
+GivenStrategy = Literal[Strategy, "UNDEFINED"]
+"""A strategy in a request. The tools of Pulsar remove that of a namespace by `UNDEFINED`."""
 OLDER: dict[Strategy, AutoUpdate] = {
     "ALWAYS_INCOMPATIBLE": "AutoUpdateDisabled",
     "BACKWARD": "Backward",
@@ -212,6 +214,12 @@ async def version(call: Call) -> VersionAnswer:
     return VersionAnswer.of(found)
 
 
+def _strategy(call: Call) -> Strategy | None:
+    """Return the strategy in the body; None: it is removed."""
+    given: GivenStrategy = call.body
+    return None if given == "UNDEFINED" else given
+
+
 # -- rules of namespaces -------------------------------------------------------------------------------
 
 
@@ -226,10 +234,10 @@ async def namespace_strategy(call: Call) -> Strategy | None:
     return call.broker.decided.schema_strategy if own is None and call.query("applied") else own
 
 
-@of_namespace("PUT", "/schemaCompatibilityStrategy", body=Strategy, refusals=(404,))
+@of_namespace("PUT", "/schemaCompatibilityStrategy", body=GivenStrategy, refusals=(404,))
 async def set_namespace_strategy(call: Call) -> None:
-    """Set which schemas may follow those of topics without a setting of their own."""
-    await _change_namespace(call, schema_strategy=call.body)
+    """Set which schemas may follow those of topics without their own setting; UNDEFINED: none."""
+    await _change_namespace(call, schema_strategy=_strategy(call))
 
 
 @of_namespace("DELETE", "/schemaCompatibilityStrategy", refusals=(404,))
@@ -301,10 +309,10 @@ async def topic_strategy(call: Call) -> Strategy | None:
     return policies_of_call(call).schema_strategy
 
 
-@of_topic("PUT", "/schemaCompatibilityStrategy", body=Strategy, refusals=(404,))
+@of_topic("PUT", "/schemaCompatibilityStrategy", body=GivenStrategy, refusals=(404,))
 async def set_topic_strategy(call: Call) -> None:
-    """Set which schemas may follow those of a topic."""
-    await _change_topic(call, schema_strategy=call.body)
+    """Set which schemas may follow those of a topic; UNDEFINED: no setting."""
+    await _change_topic(call, schema_strategy=_strategy(call))
 
 
 @of_topic("DELETE", "/schemaCompatibilityStrategy", refusals=(404,))
