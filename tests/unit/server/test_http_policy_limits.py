@@ -156,6 +156,25 @@ def test_a_rate_that_is_not_possible(http: HttpWorld) -> None:
     assert http.get(f"{topic}/limits")["publish_rate_messages"] == 0
 
 
+def test_a_value_for_all_clusters_is_refused(http: HttpWorld) -> None:
+    """It replaced or removed the local value, which wins in Pulsar."""
+    topic = http.topic()
+    http.done("POST", f"{topic}/maxProducers?isGlobal=false", json=5)
+    for method, body in (("POST", 7), ("GET", None), ("DELETE", None)):
+        found = http.ask(method, f"{topic}/maxProducers?isGlobal=true", json=body)
+        assert (found.status, found.reason.startswith("isGlobal is not supported")) == (412, True)
+    assert http.get(f"{topic}/maxProducers") == 5
+
+
+@pytest.mark.parametrize("at", ["topic", "namespace"])
+def test_inactive_topics_are_not_deleted_at_once(http: HttpWorld, at: str) -> None:
+    """The reason names the field of the request, not the policy behind it."""
+    place = http.topic() if at == "topic" else "/admin/v2/namespaces/public/default"
+    found = http.ask("POST", f"{place}/inactiveTopicPolicies", json={"deleteWhileInactive": True})
+    assert (found.status, found.reason.startswith("maxInactiveDurationSeconds is 0")) == (412, True)
+    assert http.get(f"{place}/inactiveTopicPolicies") is None
+
+
 def test_all_limits_at_once(http: HttpWorld) -> None:
     topic = http.topic()
     http.done("POST", f"{topic}/limits", json={"producers_max": 2, "backlog_age_s": 60})

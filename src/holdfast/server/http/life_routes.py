@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from holdfast.broker import SECONDS_MOST, Policies
+from holdfast.errors import Misuse
 from holdfast.server.http.answers import AutoSubscriptionCreation, InactiveTopics, Minutes, SubTypes
 from holdfast.server.http.policies import APPLIED, policies_of_call
 from holdfast.server.http.routing import Call, Routes
@@ -44,14 +45,21 @@ def inactive_of(policies: Policies) -> InactiveTopics | None:
 
 
 def inactive_policies(body: InactiveTopics | None) -> dict[str, Any]:
-    """Convert from Pulsar's units; None: nothing is set."""
+    """Convert from Pulsar's units; None: nothing is set.
+
+    Raises:
+        Misuse: topics would be deleted at once.
+    """
     if body is None:
         return {"inactive_delete": None, "inactive_mode": None, "inactive_s": None}
     seconds = body.max_inactive_duration_seconds
+    if body.delete_while_inactive and not seconds:
+        most = f"{SECONDS_MOST:.0f}"
+        raise Misuse(f"maxInactiveDurationSeconds is 0, and deleteWhileInactive is true; use 1 to {most}")
     return {
         "inactive_delete": body.delete_while_inactive,
         "inactive_mode": body.inactive_topic_delete_mode,
-        "inactive_s": float(seconds) if seconds or body.delete_while_inactive else None,
+        "inactive_s": float(seconds) if seconds else None,
     }
 
 

@@ -44,6 +44,9 @@ BODY_BYTES = 16 << 10
 TEXT = "text/plain"
 BYTES = "application/octet-stream"
 JSON = "application/json"
+_GLOBAL = (
+    "isGlobal is not supported: a topic has one value of each policy, none for all clusters; leave it out"
+)
 
 
 @dataclass(frozen=True)
@@ -188,6 +191,8 @@ class Call:
             except ValueError as error:
                 raise Refusal(412, f"{error}") from None
         self._query = {each.name: self._read_query(each) for each in route.query}
+        if "topic" in self._path and request.query.get("isGlobal", "").lower() == "true":
+            raise Refusal(412, _GLOBAL)
         self.tenant = str(self._path.get("tenant", ""))
         self.namespace = ""
         """`tenant/namespace`."""
