@@ -37,7 +37,7 @@ stay readable, because stored messages name them."""
 STRATEGY = """\
 Shows or sets which schemas may follow those of a topic: FULL (the default),
 BACKWARD, FORWARD, each also with _TRANSITIVE, ALWAYS_COMPATIBLE or
-ALWAYS_INCOMPATIBLE. The word `none` removes the topic's own strategy. With
+ALWAYS_INCOMPATIBLE. The word `default`, or `none`, removes the topic's own. With
 --namespace, the strategy of a namespace, for topics without their own.
 
   holdfast schema strategy orders BACKWARD
@@ -159,7 +159,7 @@ def delete(options: argparse.Namespace) -> int:
 
 def strategy(options: argparse.Namespace) -> int:
     http, path = server_of(options), _path_of_place(options) + "/schemaCompatibilityStrategy"
-    if options.strategy == "none":
+    if options.strategy in ("default", "none"):
         http.send("DELETE", path)
     elif options.strategy is not None:
         http.send("PUT", path, options.strategy)

@@ -46,7 +46,7 @@ def one_of(names: Sequence[str], what: str) -> Callable[[str], str]:
     return read
 
 
-strategy = one_of((*STRATEGIES, "none"), "a strategy")
+strategy = one_of((*STRATEGIES, "default", "none"), "a strategy")
 schema_type = one_of(SCHEMA_TYPES, "a type of schemas")
 
 

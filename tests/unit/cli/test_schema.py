@@ -64,6 +64,8 @@ def test_from_the_first_to_the_last(
     assert told(http, capsys, "strategy", topic, "always_compatible") == {"strategy": "ALWAYS_COMPATIBLE"}
     assert call(http, capsys, "upload", topic, str(other), "--type", "JSON") == (0, f"{topic}: version 1\n")
     assert told(http, capsys, "strategy", topic, "none") == {"strategy": "FULL"}
+    assert told(http, capsys, "strategy", topic, "FORWARD") == {"strategy": "FORWARD"}
+    assert told(http, capsys, "strategy", topic, "default") == {"strategy": "FULL"}
     assert "end with version 2" in call(http, capsys, "delete", topic)[1]
 
 
