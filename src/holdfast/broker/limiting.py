@@ -306,6 +306,11 @@ class Limiting:
                 "one, or raise the limit (`holdfast topic limits`)"
             )
 
+    def require_beside_readers(self, topic: Topic) -> None:
+        """Raise Busy if readers leave no room for a consumer; without readers, the event decides."""
+        if self.of(topic).consumers_max and topic.readers:
+            self.require_consumers(topic)
+
     def publish_waits(self, topic: Topic) -> int:
         """Return how often publishes to a topic had to wait for its rate."""
         rates = self._rates.get(topic.id)

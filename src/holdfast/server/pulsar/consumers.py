@@ -196,8 +196,8 @@ class Consumers:
 
         async def join() -> int:
             topic = broker.topics.get(subscription.topic)
-            if topic is not None and topic.readers:
-                broker.limiting.require_consumers(topic)
+            if topic is not None:
+                broker.limiting.require_beside_readers(topic)
             return await broker.sessions.join(subscription, name, type_, priority, keys)
 
         try:
