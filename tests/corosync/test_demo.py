@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-DEMO = [sys.executable, "-m", "holdfast.cli", "cluster", "demo", "--seconds", "100", "--clients", "1"]
+from tests.kit.command import COMMAND
+
+DEMO = [COMMAND, "cluster", "demo", "--seconds", "100", "--clients", "1"]
+ENDED_BY_IT = (130, -signal.SIGINT)
+"""A shell shows both as 130; the second one is that of an interrupt in Python's own end."""
 
 
 @pytest.fixture
@@ -57,6 +60,6 @@ def test_a_second_ctrl_c_ends_it_at_once(demo: subprocess.Popen[str], tmp_path: 
         os.killpg(demo.pid, signal.SIGINT)
         time.sleep(0.1)
     told = demo.stdout.read()
-    assert demo.wait(60) == 130, told
+    assert demo.wait(60) in ENDED_BY_IT, told
     assert "the account" not in told
     assert not list(tmp_path.iterdir()), "it leaves something behind"
