@@ -90,7 +90,8 @@ class LastValueTopics:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _ended(self, topic: Topic, done: asyncio.Task[None]) -> None:
-        self._tasks.pop(topic.id, None)
+        if self._tasks.get(topic.id) is done:  # cancelled before it began
+            del self._tasks[topic.id]
         error = None if done.cancelled() else done.exception()
         if error is None or isinstance(error, HoldfastError):
             return  # else housekeeping tries again
@@ -99,6 +100,13 @@ class LastValueTopics:
         )
 
     async def _run(self, topic: Topic, table: LastValues) -> None:
+        """Read what is new; entries that become visible after the last look start another task."""
+        try:
+            await self._read(topic, table)
+        finally:
+            self._tasks.pop(topic.id, None)  # at once: the callback of a task runs a turn later
+
+    async def _read(self, topic: Topic, table: LastValues) -> None:
         while table.read_to < topic.visible:
             entries = await topic.read_on(table.read_to, READ_ENTRIES, READ_BYTES)
             if entries is None:

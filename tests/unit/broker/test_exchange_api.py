@@ -10,7 +10,9 @@ import pytest
 from holdfast.broker import Broker
 from holdfast.broker.api.moving import Mover
 from holdfast.broker.events import Event, PolicySet, Supersede
+from holdfast.broker.last_value import LastValues, LastValueTopics
 from holdfast.broker.state import Policies
+from holdfast.broker.topic import Topic
 from holdfast.errors import Busy, Exists, Misuse, NotFound, Outdated
 from holdfast.ids import MessageId
 from tests.kit.broker.brokers import on_broker
@@ -351,6 +353,33 @@ def test_the_policy_ends_for_a_moment_before_a_drop(tmp_path: Path, monkeypatch:
         await eventually(lambda: broker.admin.subscription_stats("prices", "s").backlog == 1)
 
     on_broker(tmp_path, work)
+
+
+def test_a_value_behind_the_last_look_is_seen_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Look again at once for what became visible after a task's last look."""
+    run, waiting = LastValueTopics._run, [b"2"]
+
+    async def price(broker: Broker, data: bytes) -> None:
+        async with broker.producer("prices") as p:
+            await p.send(data, key="a")
+
+    async def slowly_ended(self: LastValueTopics, topic: Topic, table: LastValues) -> None:
+        await run(self, topic, table)
+        if waiting:
+            await price(self._broker, waiting.pop())
+
+    monkeypatch.setattr(LastValueTopics, "_run", slowly_ended)
+
+    async def work(broker: Broker) -> None:
+        await broker.admin.create_topic("prices", last_value=True)
+        await broker.admin.create_subscription("prices", "s")
+        await price(broker, b"1")
+        await eventually(lambda: broker.admin.subscription_stats("prices", "s").backlog == 1 and not waiting)
+        assert await left(broker, "prices") == [b"2"]
+
+    on_broker(tmp_path, work, housekeeping_s=3600.0)
 
 
 def test_a_batch_stays_until_each_of_its_keys_is_newer(tmp_path: Path) -> None:
