@@ -32,9 +32,8 @@ def main() -> int:
     except KeyboardInterrupt:
         status = INTERRUPTED
     if status == INTERRUPTED:
-        sys.unraisablehook = lambda _: (
-            None
-        )  # finalisers of objects that were broken off, as loops half closed
+        # Finalisers fail of objects that the interrupt broke off, as a loop that is half closed.
+        sys.unraisablehook = lambda _: None
     return status
 
 
