@@ -30,6 +30,14 @@ LIMITS = (
         "test_dispatch",
     ),
     Mutant(
+        "chunks-of-one",
+        "of two chunked messages of one key, the end of one forgets the consumer of the other",
+        "dispatch/chunks.hpp",
+        "holders_[hash] = {consumers[taker].id, before + 1};",
+        "holders_[hash] = {consumers[taker].id, MUTANT ? 1 : before + 1};",
+        "test_dispatch",
+    ),
+    Mutant(
         "nothing-times-infinity",
         "a back-off from nothing grows",
         "dispatch/handed.hpp",

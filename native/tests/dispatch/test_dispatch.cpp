@@ -357,7 +357,7 @@ static void test_chunks() {
     Dispatch table(DispatchMode::shared, 1);
     const u64 one = table.add(0);
     const u64 two = table.add(0);
-    for (const u64 id : {one, two}) table.flow(id, 10);
+    for (const u64 id : {one, two}) table.flow(id, 20);
     u64 ordinal = 0;
     // One entry of the message with this hash; returns its consumer.
     const auto give = [&](u32 hash, ChunkPart part) {
@@ -371,6 +371,14 @@ static void test_chunks() {
     CHECK(give(7, first) == one && give(8, first) == two);
     CHECK(give(8, middle) == two && give(7, middle) == one && give(7, middle) == one);
     CHECK(give(7, last) == one && give(8, last) == two);
+    // Two producers send messages of one key at the same time.
+    const u64 both = give(7, first);
+    CHECK(give(7, first) == both && give(7, middle) == both);
+    CHECK(give(7, last) == both && give(7, middle) == both && give(7, last) == both);
+    const u64 next = give(7, first);  // the consumer is chosen anew
+    CHECK(give(7, middle) == next && give(7, last) == next);
+    const u64 after = give(7, first);
+    CHECK(after != next && give(7, last) == after);
     // Without permits, or when it has left, another one gets the rest.
     const u64 third = give(9, first);
     table.grant(third, 0);
